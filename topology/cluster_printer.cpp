@@ -3,6 +3,8 @@
 #include <map>
 #include <vector>
 
+#include "topology/counted.hpp"
+
 namespace epccl::topology {
 namespace {
 
@@ -39,7 +41,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
 std::string rails(const Cluster& cluster, const Machine& machine, const RailPlan& plan) {
   std::map<int, int> users;
   for (const Rail& rail : plan.rails) users[rail.nic] = static_cast<int>(rail.locals.size());
-  std::string text = fmt::format("{} rails\n", cluster.max_local_size());
+  std::string text = counted(cluster.max_local_size(), "rail") + "\n";
   for (int local = 0; local < cluster.max_local_size(); ++local) {
     text += fmt::format("  rail {}: ranks{}", local, list_ranks(cluster.rail(local)));
     const char* before = "  on ";
@@ -56,8 +58,8 @@ std::string rails(const Cluster& cluster, const Machine& machine, const RailPlan
 }  // namespace
 
 std::string format_cluster(const Cluster& cluster, const Machine& machine, const RailPlan& plan) {
-  std::string text =
-      fmt::format("{} nodes, {} ranks ({})\n\n", cluster.nodes(), cluster.ranks(), sizes(cluster));
+  std::string text = fmt::format("{}, {} ({})\n\n", counted(cluster.nodes(), "node"),
+                                 counted(cluster.ranks(), "rank"), sizes(cluster));
   text += fmt::format("{:>4}  {:>5}  {:>6}  {:<18}  {}\n", "node", "local", "rank", "GPU", "nearest NIC");
   for (int node = 0; node < cluster.nodes(); ++node) {
     for (int local = 0; local < cluster.local_size(node); ++local) {

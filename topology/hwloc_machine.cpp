@@ -198,9 +198,7 @@ class HwlocWalk {
 
   Status add_link(const Gpu& gpu, LinkKind kind, const BusId& peer, uint64_t mb_per_s) {
     const LinkEnd end = builder_.find_gpu(peer) != nullptr ? LinkEnd::gpu : LinkEnd::gpu_switch;
-    double one_link = gpu_link_gb_per_s(kind, gpu.arch);
-    // Architectures that are not known here have the rates of most that are.
-    if (one_link == 0) one_link = kind == LinkKind::nvlink ? 25 : 50;
+    const double one_link = gpu_link_rate(kind, gpu.arch).gb_per_s;
     const double gb_per_s = static_cast<double>(mb_per_s) / 1000;
     const double most = MachineLimits::links_to_a_neighbour;
     const double count = std::clamp(gb_per_s / one_link + 0.5, 1.0, most);

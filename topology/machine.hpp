@@ -84,7 +84,8 @@ struct GpuLink {
   LinkEnd end = LinkEnd::gpu;
   int peer = -1;  // into gpus or switches; -1 for a CPU
   int count = 1;
-  double gb_per_s = 0;  // of all `count` links; 0 = unknown
+  double gb_per_s = 0;   // of all `count` links; 0 = unknown
+  bool guessed = false;  // that rate is another architecture's: this one's is not known
 };
 
 struct Machine {

@@ -184,12 +184,24 @@ Status MachineBuilder::resolve_links() {
     }
     if (link.gb_per_s == 0) {
       const std::string& arch = machine_.gpus[static_cast<size_t>(link.gpu)].arch;
-      link.gb_per_s = link.count * gpu_link_gb_per_s(link.kind, arch);
+      const GpuLinkRate rate = gpu_link_rate(link.kind, arch);
+      link.gb_per_s = link.count * rate.gb_per_s;
+      link.guessed = !rate.known;
+      if (!rate.known) note_guess(link.kind, arch, rate);
     }
     machine_.links.push_back(link);
   }
   merge_links();
   return {};
+}
+
+/// Once for each architecture.
+void MachineBuilder::note_guess(LinkKind kind, const std::string& arch, const GpuLinkRate& rate) {
+  const std::string like = rate.like.empty() ? "most" : fmt::format("those of {}", rate.like);
+  std::string text =
+      fmt::format("the rate of {} links of {} is not known: {:.0f} GB/s a link are taken, as {} have",
+                  to_string(kind), arch.empty() ? "GPUs of an unknown kind" : arch, rate.gb_per_s, like);
+  if (std::ranges::find(machine_.notes, text) == machine_.notes.end()) note(std::move(text));
 }
 
 Result<int> MachineBuilder::resolve_link_target(const PendingLink& pending) {
@@ -226,6 +238,7 @@ void MachineBuilder::merge_links() {
     }
     merged.back().count += link.count;
     merged.back().gb_per_s += link.gb_per_s;
+    merged.back().guessed |= link.guessed;
   }
   links = std::move(merged);
 }

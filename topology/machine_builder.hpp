@@ -9,6 +9,7 @@
 
 #include "base/status.hpp"
 #include "topology/machine.hpp"
+#include "topology/pci_ids.hpp"
 
 namespace epccl::topology {
 
@@ -71,6 +72,7 @@ class MachineBuilder {
   void order_nics();
   Status resolve_links();
   Result<int> resolve_link_target(const PendingLink& pending);
+  void note_guess(LinkKind kind, const std::string& arch, const GpuLinkRate& rate);
   void merge_links();
 
   Machine machine_;

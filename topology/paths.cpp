@@ -114,6 +114,12 @@ std::vector<int> pci_links(const Machine& machine, int pci_a, int pci_b) {
   return a;
 }
 
+std::vector<int> pci_links_to_cpu(const Machine& machine, int pci) {
+  std::vector<int> links = ancestry(machine, pci);
+  std::erase_if(links, [&](int link) { return pci_at(machine, link).kind == PciKind::host_bridge; });
+  return links;
+}
+
 double nic_gb_per_s(const Machine& machine, int nic) {
   const Nic& device = machine.nics[static_cast<size_t>(nic)];
   const double own = static_cast<double>(device.speed_mbit) / mbit_per_gbyte;

@@ -37,6 +37,8 @@ PathClass nic_path(const Machine& machine, int nic_a, int nic_b);
 
 /// PCI devices whose links upwards are crossed between two devices; all up to the roots where these differ, none for -1.
 std::vector<int> pci_links(const Machine& machine, int pci_a, int pci_b);
+/// The same between a device and its CPU: all below the host bridge, none for -1.
+std::vector<int> pci_links_to_cpu(const Machine& machine, int pci);
 
 /// GB/s a NIC can carry, as far as known: its own rate or its PCIe link's, whichever is less. 0 = unknown.
 double nic_gb_per_s(const Machine& machine, int nic);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "topology/parse_number.hpp"
 
@@ -27,9 +28,19 @@ struct LinkRate {
   std::string_view arch;
   double gb_per_s;
 };
-constexpr LinkRate nvlink_rates[] = {{"sm_60", 20}, {"sm_70", 25}, {"sm_80", 25},
-                                     {"sm_86", 14}, {"sm_90", 25}, {"sm_100", 50}};
+// Ascending by number.
+constexpr LinkRate nvlink_rates[] = {{"sm_60", 20}, {"sm_70", 25},  {"sm_80", 25}, {"sm_86", 14},
+                                     {"sm_90", 25}, {"sm_100", 50}, {"sm_103", 50}};
 constexpr LinkRate xgmi_rates[] = {{"gfx906", 46}, {"gfx908", 46}, {"gfx90a", 50}, {"gfx942", 64}};
+constexpr double most_nvlinks = 25, most_xgmi = 50;
+
+/// "sm_90" -> 90, "gfx90a" -> 0x90a; empty for what is no architecture.
+std::optional<uint64_t> number_of(std::string_view arch) {
+  if (arch.starts_with("gfx")) return parse_hex(arch.substr(3), UINT32_MAX);
+  if (!arch.starts_with("sm_")) return std::nullopt;
+  const auto number = parse_integer(arch.substr(3), 0, UINT32_MAX);
+  return number ? std::optional(static_cast<uint64_t>(*number)) : std::nullopt;
+}
 
 }  // namespace
 
@@ -70,13 +81,16 @@ std::optional<double> pcie_gb_per_s(std::string_view speed, int width) {
   return *gigatransfers * width * encoding / 8;
 }
 
-double gpu_link_gb_per_s(LinkKind kind, std::string_view arch) {
-  const auto search = [&](const auto& rates) {
-    for (const LinkRate& rate : rates)
-      if (rate.arch == arch) return rate.gb_per_s;
-    return 0.0;
-  };
-  return kind == LinkKind::nvlink ? search(nvlink_rates) : search(xgmi_rates);
+GpuLinkRate gpu_link_rate(LinkKind kind, std::string_view arch) {
+  const bool nvlink = kind == LinkKind::nvlink;
+  const std::span<const LinkRate> rates =
+      nvlink ? std::span<const LinkRate>(nvlink_rates) : std::span<const LinkRate>(xgmi_rates);
+  GpuLinkRate result{nvlink ? most_nvlinks : most_xgmi, false, ""};
+  const auto number = number_of(arch);
+  if (!number || arch.starts_with("sm_") != nvlink) return result;
+  for (const LinkRate& rate : rates)
+    if (*number_of(rate.arch) <= *number) result = {rate.gb_per_s, rate.arch == arch, rate.arch};
+  return result;
 }
 
 }  // namespace epccl::topology

@@ -46,7 +46,14 @@ const GpuModel* find_gpu_model(uint16_t vendor, uint16_t device);
 /// empty text; empty optional when the text is no speed.
 std::optional<double> pcie_gb_per_s(std::string_view speed, int width);
 
-/// Nominal GB/s of one NVLink of an architecture ("sm_90"), or one xGMI link ("gfx90a"); 0 when unknown.
-double gpu_link_gb_per_s(LinkKind kind, std::string_view arch);
+/// Nominal GB/s of one link between GPUs.
+struct GpuLinkRate {
+  double gb_per_s = 0;
+  bool known = true;  // of this architecture itself
+  std::string_view
+      like;  // else the architecture whose rate is taken: the newest known that is not newer; "" = most have this
+};
+/// Of one NVLink of an architecture ("sm_90"), or one xGMI link ("gfx90a"). Never 0.
+GpuLinkRate gpu_link_rate(LinkKind kind, std::string_view arch);
 
 }  // namespace epccl::topology

@@ -24,8 +24,10 @@ class Limits {
     const Nic& device = machine_.nics[static_cast<size_t>(nic)];
     links.insert(number({true, nic}, static_cast<double>(device.speed_mbit) / 8000));
     const int from = gpu < 0 ? -1 : machine_.gpus[static_cast<size_t>(gpu)].pci;
-    for (const int pci : pci_links(machine_, from, device.pci)) add(links, pci);
-    if (from < 0 && device.pci >= 0) add(links, device.pci);
+    // A GPU whose place is not known is taken to be as far away as host memory.
+    for (const int pci :
+         from < 0 ? pci_links_to_cpu(machine_, device.pci) : pci_links(machine_, from, device.pci))
+      add(links, pci);
     return {links.begin(), links.end()};
   }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "topology/counted.hpp"
+
 namespace epccl::topology {
 namespace {
 
@@ -54,8 +56,9 @@ std::string table(const std::vector<Row>& rows) {
 
 std::string format_rail_plan(const Machine& machine, const RailPlan& plan) {
   std::string text =
-      fmt::format("Rail plan: {} nodes x {} ranks, {} of {} NICs in use, {} GB/s a node\n", plan.nodes,
-                  plan.places.size(), plan.rails.size(), machine.nics.size(), rail_rate(plan.node_gb_per_s));
+      fmt::format("Rail plan: {} x {}, {} of {} in use, {} GB/s a node\n", counted(plan.nodes, "node"),
+                  counted(static_cast<int64_t>(plan.places.size()), "rank"), plan.rails.size(),
+                  counted(static_cast<int64_t>(machine.nics.size()), "NIC"), rail_rate(plan.node_gb_per_s));
   std::vector<Row> rows{{"local", "GPU", "NICs", "path", "GB/s", "why"}};
   for (const RailPlace& place : plan.places) rows.push_back(place_row(machine, place));
   text += table(rows);

@@ -111,13 +111,22 @@ std::string without_gpu(const Machine& machine, const RailPlan& plan, const Rail
   return text;
 }
 
+/// "6.2 to 12.5": as many digits as tell the one from the other.
+std::string from_to(double least, double most) {
+  constexpr int most_digits = 6;
+  for (int digits = 1;; ++digits) {
+    const std::string from = fmt::format("{:.{}f}", least, digits), to = fmt::format("{:.{}f}", most, digits);
+    if (from != to || digits == most_digits) return fmt::format("{} to {}", from, to);
+  }
+}
+
 /// Positions that could not fill their NICs even alone.
 std::vector<int> behind_slow_links(const Machine& machine, const RailPlan& plan) {
   std::vector<int> slow;
   for (const RailPlace& place : plan.places) {
     double nics = 0;
     for (const int nic : place.nics) nics += nic_gb_per_s(machine, nic);
-    if (place.gpu >= 0 && place.alone_gb_per_s < nics * 0.99) slow.push_back(place.local);
+    if (place.alone_gb_per_s < nics * 0.99) slow.push_back(place.local);
   }
   return slow;
 }
@@ -183,18 +192,17 @@ std::vector<std::string> explain_plan(const Machine& machine, const RailPlan& pl
     most = std::max(most, place.gb_per_s);
   }
   if (least < most * 0.99)
-    notes.push_back(fmt::format(
-        "local ranks are not equal: {:.1f} to {:.1f} GB/s, and a collective waits for the slowest", least,
-        most));
+    notes.push_back(fmt::format("local ranks are not equal: {} GB/s, and a collective waits for the slowest",
+                                from_to(least, most)));
   const std::vector<int> slow = behind_slow_links(machine, plan);
   if (!slow.empty()) {
     const RailPlace& first = plan.places[static_cast<size_t>(slow.front())];
-    notes.push_back(
-        fmt::format("{} PCIe links on the way carry less than the NICs: {:.1f} GB/s for GPU {} (links of "
-                    "idle GPUs may be recorded "
-                    "slower than they are)",
-                    slow.size() == 1 ? "one rank's" : fmt::format("{} ranks'", slow.size()),
-                    first.alone_gb_per_s, gpu_number(machine, first.gpu)));
+    notes.push_back(fmt::format(
+        "{} PCIe links on the way carry less than the NICs: {:.1f} GB/s for {}",
+        slow.size() == 1 ? "one rank's" : fmt::format("{} ranks'", slow.size()), first.alone_gb_per_s,
+        first.gpu < 0 ? fmt::format("local rank {}", first.local)
+                      : fmt::format("GPU {} (links of idle GPUs may be recorded slower than they are)",
+                                    gpu_number(machine, first.gpu))));
   }
   if (plan.nodes == 1) notes.push_back("one node: nothing leaves it, no rail is used");
   return notes;

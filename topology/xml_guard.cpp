@@ -31,6 +31,7 @@ size_t tag_end(std::string_view xml, size_t from) {
 class Walk {
  public:
   Status open(bool closes_itself) {
+    if (after_root()) return error(Code::invalid_argument, "a second root element: more than one document");
     if (++elements_ > XmlLimits::elements)
       return error(Code::invalid_argument, "more than {} XML elements", XmlLimits::elements);
     if (!children_.empty() && ++children_.back() > XmlLimits::siblings)
@@ -47,23 +48,47 @@ class Walk {
     return {};
   }
   size_t depth() const { return children_.size(); }
+  bool after_root() const { return elements_ > 0 && children_.empty(); }
 
  private:
   std::vector<size_t> children_;  // of each open element
   size_t elements_ = 0;
 };
 
+/// Parsers would pass over it.
+Status check_text_after_root(std::string_view text, size_t position) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return {};
+  return error(Code::invalid_argument, "text after the root element, at byte {}", position + first);
+}
+
+/// By its mark, or by its first '<'.
+Status check_encoding(std::string_view xml) {
+  using namespace std::string_view_literals;
+  for (const std::string_view start :
+       {"\xff\xfe"sv, "\xfe\xff"sv, "<\0"sv, "\0<"sv, "\0\0\0<"sv, "\0\0\xfe\xff"sv})
+    if (xml.starts_with(start))
+      return error(Code::invalid_argument,
+                   "the text is UTF-16 or UTF-32, not UTF-8 (iconv -f UTF-16 -t UTF-8)");
+  return {};
+}
+
 }  // namespace
 
 Status check_xml_limits(std::string_view xml) {
   if (xml.size() > XmlLimits::bytes)
     return error(Code::invalid_argument, "larger than {} MiB", XmlLimits::bytes >> 20);
+  EPCCL_TRY(check_encoding(xml));
   Walk walk;
+  size_t last_end = 0;
   for (size_t i = xml.find('<'); i != std::string_view::npos; i = xml.find('<', i)) {
+    if (walk.after_root()) EPCCL_TRY(check_text_after_root(xml.substr(last_end, i - last_end), last_end));
     const std::string_view rest = xml.substr(i);
     if (rest.starts_with("<!--")) {
       i = skip_past(xml, i, "-->");
     } else if (rest.starts_with("<![CDATA[")) {
+      if (walk.after_root())
+        return error(Code::invalid_argument, "text after the root element, at byte {}", i);
       i = skip_past(xml, i, "]]>");
     } else if (rest.starts_with("<?")) {
       i = skip_past(xml, i, "?>");
@@ -82,10 +107,11 @@ Status check_xml_limits(std::string_view xml) {
       i = end + 1;
     }
     if (i == std::string_view::npos) return error(Code::invalid_argument, "the XML is truncated");
+    last_end = i;
   }
   if (walk.depth() > 0)
     return error(Code::invalid_argument, "the XML is truncated: {} elements are not closed", walk.depth());
-  return {};
+  return walk.after_root() ? check_text_after_root(xml.substr(last_end), last_end) : Status();
 }
 
 }  // namespace epccl::topology

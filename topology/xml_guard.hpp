@@ -15,7 +15,8 @@ struct XmlLimits {
   static constexpr size_t siblings = 20'000;   // some consumers take time with the square of it
 };
 
-/// Error when the text is larger, deeper or has more elements than XmlLimits, or when tags are not closed.
+/// Error when the text is larger, deeper or has more elements than XmlLimits, when tags are not closed, when anything but
+/// comments follows the root element, or when it is UTF-16.
 /// Not a full check: a text that passes may still be no XML.
 Status check_xml_limits(std::string_view xml);
 

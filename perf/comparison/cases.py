@@ -3,6 +3,8 @@
 import dataclasses
 import re
 
+from emulated_cluster import network
+
 KIB, MIB = 1 << 10, 1 << 20
 ALGORITHMS = ("flat", "two_stage", "auto")
 
@@ -34,6 +36,11 @@ class Case:
 def parse_case(name):
     cluster = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)@([^\s:]+)", name)
     if cluster:
+        try:
+            network.check_nodes(int(cluster[1]))
+            network.check_rate(cluster[3])
+        except ValueError as error:
+            raise ValueError(f"'{name}' is not a case: {error}") from None
         return Case(name, int(cluster[1]), int(cluster[2]), cluster[3], registered=False)
     local = re.fullmatch(r"local@([1-9]\d*)(:unregistered)?", name)
     if local:

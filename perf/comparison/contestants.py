@@ -51,6 +51,14 @@ def binaries():
     return Path(os.environ.get("EPCCL_BIN") or ROOT / "build" / "bin")
 
 
+def check_binaries():
+    """ValueError: one is not there."""
+    for program in ("epccl-perf", "epccl-run"):
+        if not os.access(binaries() / program, os.X_OK):
+            told = "EPCCL_BIN=" if os.environ.get("EPCCL_BIN") else ""
+            raise ValueError(f"{told}{binaries()}: no program {program} is there")
+
+
 def commit():
     """The checkout's; of programs that are not its own it is not known."""
     if os.environ.get("EPCCL_BIN"):

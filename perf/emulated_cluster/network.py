@@ -32,6 +32,15 @@ def node_name(node):
     return f"node{node}"
 
 
+MAX_NODES = 250
+
+
+def check_nodes(nodes):
+    if not 1 <= nodes <= MAX_NODES:
+        raise ValueError(f"{nodes} nodes: 1 to {MAX_NODES} are possible")
+    return nodes
+
+
 def check_rate(rate):
     """A rate as tc takes it ("1gbit", "500mbit"), or "none" for links as fast as the machine."""
     if rate != "none" and not re.fullmatch(r"[1-9][0-9]*(\.[0-9]+)?[kmg]bit", rate):

@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/alltoall/alltoall.hpp"
 #include "base/status.hpp"
 #include "plan/simulator.hpp"
+#include "runtime/comm/comm_config.hpp"
 #include "topology/rail_plan.hpp"
 
 namespace epccl::tools {
@@ -15,17 +17,23 @@ namespace epccl::tools {
 struct ClusterModel {
   plan::SimulationModel simulation;
   bool rdma = false;
+  double cores = 1;                      // that a node's ranks have, as the library's cost model counts them
   std::vector<std::string> assumptions;  // sentences for people
 };
 
 /// Links: the rail groups of the plan with the rates they have when all send. Copies between GPUs: their NVLink or xGMI
-/// connection, else the slowest known PCIe link on the way. What the machine does not tell is assumed, and said.
-ClusterModel cluster_model(const topology::Machine& machine, const topology::RailPlan& plan);
+/// connection, else the slowest known PCIe link on the way. `node_rate` (EPCCL_LINK_RATE, bytes/s): what the links of a node have
+/// together, whatever the machine tells; 0: not set. What the machine does not tell is assumed, and said.
+ClusterModel cluster_model(const topology::Machine& machine, const topology::RailPlan& plan,
+                           double node_rate = 0);
 
 struct Prediction {
   uint64_t bytes_per_pair = 0;
   double flat_seconds = 0, two_stage_seconds = 0;
-  uint64_t flat_messages = 0, two_stage_messages = 0;  // of one rank, the busiest
+  uint64_t flat_messages = 0, two_stage_messages = 0;           // of one rank, the busiest
+  algorithms::Algorithm library = algorithms::Algorithm::flat;  // what the library takes
+  uint64_t chunk_bytes = 0;                                     // of two_stage
+  uint64_t library_chunk_bytes = 0;  // smaller where the library's own plan has too many steps
 };
 
 struct Forecast {
@@ -37,9 +45,11 @@ struct Forecast {
 /// Sizes that a forecast is made for.
 std::vector<uint64_t> forecast_sizes();
 
-/// Simulates alltoall of every size with both algorithms. Takes well below a second a size for 64 ranks, and grows with their
-/// square. Error: more than 1024 ranks; what the simulator refuses.
-Result<Forecast> make_forecast(const topology::Machine& machine, const topology::RailPlan& plan);
+/// Simulates alltoall of every size with both algorithms, by the plans that the library runs with `config` (forecast_plans.hpp). Takes
+/// well below a second a size for 64 ranks, at most some seconds and 0.7 GB. Error: plans of more steps than are simulated; what the
+/// library or the simulator refuses; memory that is not to be had.
+Result<Forecast> make_forecast(const topology::Machine& machine, const topology::RailPlan& plan,
+                               const runtime::CommConfig& config);
 
 std::string format_forecast(const Forecast& forecast);
 nlohmann::ordered_json forecast_json(const Forecast& forecast);

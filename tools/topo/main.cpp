@@ -1,22 +1,30 @@
 // epccl-topo: shows a machine, recorded or live, and a cluster of such machines: ranks, rails, predicted times.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <new>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/caught.hpp"
 #include "base/standard_output.hpp"
 #include "topo/forecast.hpp"
+#include "topo/forecast_plans.hpp"
 #include "topo/nic_list.hpp"
 #include "topo/preflight_facts.hpp"
 #include "topology/cluster_printer.hpp"
 #include "topology/discover_machine.hpp"
 #include "topology/host_id.hpp"
 #include "topology/machine_printer.hpp"
+#include "topology/parse_number.hpp"
 #include "topology/rail_printer.hpp"
 #include "topology/read_machine.hpp"
 #include "topology/topology_json.hpp"
@@ -38,10 +46,29 @@ struct Options {
   bool check = false;
   int cluster = 0;
   int ranks_per_node = 0;
+  std::vector<std::string> rank_lists;  // as typed: one or more of "3,5"
   std::vector<int> ranks;
 
   bool wants_cluster() const { return cluster > 0 || !ranks.empty(); }
 };
+
+/// "3,5" -> 3, 5; empty where an item is none.
+std::vector<int> rank_numbers(const std::string& list) {
+  std::vector<int> numbers;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = list.find(',', begin);
+    const auto number =
+        topology::parse_integer(std::string_view(list).substr(begin, end - begin), 1, max_ranks);
+    if (!number) return {};
+    numbers.push_back(static_cast<int>(*number));
+  }
+  return numbers;
+}
+
+std::string check_ranks(const std::string& list) {
+  if (!rank_numbers(list).empty()) return "";
+  return fmt::format("\"{}\" is no list of numbers from 1 to {}, as 3,5", list, max_ranks);
+}
 
 void declare(CLI::App& app, Options& options) {
   app.add_option("--xml", options.xml,
@@ -63,9 +90,14 @@ void declare(CLI::App& app, Options& options) {
       ->excludes("--tree")
       ->excludes("--matrix")
       ->excludes("--nics");
-  auto* cluster = app.add_option("--cluster", options.cluster, "Ranks and rails of N nodes like this machine")
-                      ->type_name("N")
-                      ->check(CLI::Range(1, max_ranks));
+  auto* cluster =
+      app.add_option(
+             "--cluster", options.cluster,
+             fmt::format("Ranks, rails and predicted times of N nodes like this machine; times as far as "
+                         "plans have {:.0f} million steps (about 500 ranks)",
+                         tools::max_steps / 1e6))
+          ->type_name("N")
+          ->check(CLI::Range(1, max_ranks));
   app.add_flag("--rails", options.rails_only,
                "With --cluster: print only the rail plan and the predicted times")
       ->needs(cluster);
@@ -74,12 +106,11 @@ void declare(CLI::App& app, Options& options) {
       ->type_name("L")
       ->needs(cluster)
       ->check(CLI::Range(1, max_ranks));
-  app.add_option("--ranks", options.ranks,
+  app.add_option("--ranks", options.rank_lists,
                  "Ranks and rails of a cluster with these numbers of ranks on its nodes")
       ->type_name("A,B,...")
-      ->delimiter(',')
       ->excludes(cluster)
-      ->check(CLI::Range(1, max_ranks));
+      ->check(check_ranks, "");
   app.set_version_flag("--version", "epccl-topo " EPCCL_VERSION_STRING);
   app.footer(
       "Without --xml the machine is this one.\n\n"
@@ -111,17 +142,20 @@ Result<topology::Cluster> make_cluster(const Options& options, const topology::M
 struct Planned {
   topology::Cluster cluster;
   topology::RailPlan rails;
-  Result<tools::Forecast> forecast;  // an error where there are too many ranks, or unequal nodes
 };
 
 Result<Planned> plan_cluster(const Options& options, const topology::Machine& machine) {
   EPCCL_ASSIGN(auto cluster, make_cluster(options, machine));
   EPCCL_ASSIGN(auto rails, topology::plan_rails(machine, cluster.nodes(), cluster.max_local_size()));
-  auto forecast = cluster.uniform()
-                      ? tools::make_forecast(machine, rails)
-                      : Result<tools::Forecast>(
-                            error(Code::invalid_argument, "times are predicted for equal nodes only"));
-  return Planned{std::move(cluster), std::move(rails), std::move(forecast)};
+  return Planned{std::move(cluster), std::move(rails)};
+}
+
+/// An error where nodes are unequal, plans too large, or settings unusable.
+Result<tools::Forecast> forecast(const topology::Machine& machine, const Planned& planned) {
+  if (!planned.cluster.uniform())
+    return error(Code::invalid_argument, "times are predicted for equal nodes only");
+  EPCCL_ASSIGN(const auto config, runtime::read_comm_config({}));
+  return tools::make_forecast(machine, planned.rails, config);
 }
 
 std::string dump(const nlohmann::ordered_json& json) {
@@ -137,7 +171,11 @@ std::string as_json(const Options& options, const topology::Machine& machine, co
   if (planned != nullptr) {
     json["cluster"] = topology::cluster_json(planned->cluster, machine);
     json["rail_plan"] = topology::rail_plan_json(planned->rails);
-    if (planned->forecast.ok()) json["forecast"] = tools::forecast_json(*planned->forecast);
+    const auto predicted = forecast(machine, *planned);
+    if (predicted.ok())
+      json["forecast"] = tools::forecast_json(*predicted);
+    else
+      json["no_forecast"] = predicted.status().message();
   }
   return dump(json);
 }
@@ -145,10 +183,13 @@ std::string as_json(const Options& options, const topology::Machine& machine, co
 std::string cluster_text(const Options& options, const topology::Machine& machine, const Planned& planned) {
   std::string text;
   if (!options.rails_only) text = topology::format_cluster(planned.cluster, machine, planned.rails) + "\n";
-  text += topology::format_rail_plan(machine, planned.rails) + "\n";
-  if (!planned.forecast.ok())
-    return text + fmt::format("No prediction: {}\n", planned.forecast.status().message());
-  return text + tools::format_forecast(*planned.forecast);
+  return text + topology::format_rail_plan(machine, planned.rails) + "\n";
+}
+
+std::string forecast_text(const topology::Machine& machine, const Planned& planned) {
+  const auto predicted = forecast(machine, planned);
+  return predicted.ok() ? tools::format_forecast(*predicted)
+                        : fmt::format("No prediction: {}\n", predicted.status().message());
 }
 
 std::string as_text(const Options& options, const topology::Machine& machine, const Planned* planned) {
@@ -178,7 +219,8 @@ Result<int> check_machine(const Options& options, const topology::Machine& machi
   Options meant = options;
   if (!meant.wants_cluster()) meant.cluster = 1;
   EPCCL_ASSIGN(const auto cluster, make_cluster(meant, machine));
-  const auto facts = tools::gather_facts(machine, cluster.nodes(), cluster.max_local_size());
+  auto facts = tools::gather_facts(machine, cluster.nodes(), cluster.max_local_size());
+  if (!cluster.uniform()) facts.ranks_of_nodes = options.ranks;
   const auto findings = tools::judge(facts);
   EPCCL_TRY(
       print(options.json ? dump(tools::findings_json(findings)) : tools::format_findings(facts, findings)));
@@ -201,31 +243,52 @@ Result<int> run(const Options& options) {
   }
   const auto* shown = planned ? &*planned : nullptr;
   EPCCL_TRY(print(options.json ? as_json(options, *machine, shown) : as_text(options, *machine, shown)));
+  // After the rest, which is there at once.
+  if (planned && !options.json) EPCCL_TRY(print(forecast_text(*machine, *planned)));
   return EXIT_SUCCESS;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+/// The exit code, where nothing is left to do.
+Result<std::optional<int>> parse(int argc, char** argv, Options& options) {
   CLI::App app(
       "Shows a machine's NUMA nodes, GPUs, NICs and the paths between them, and a cluster's ranks and rails.",
       "epccl-topo");
-  Options options;
   declare(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
     if (failure.get_exit_code() != 0) {
       fmt::print(stderr, "epccl-topo: {} (--help lists what there is)\n", failure.what());
-      return exit_unusable;
+      return std::optional(exit_unusable);
     }
     std::ostringstream asked;  // --help, --version
     app.exit(failure, asked);
-    const Status printed = print(asked.str());
-    if (!printed.ok()) fmt::print(stderr, "epccl-topo: {}\n", printed.message());
-    return printed.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
+    EPCCL_TRY(print(asked.str()));
+    return std::optional(EXIT_SUCCESS);
   }
-  const auto code = run(options);
+  for (const std::string& list : options.rank_lists)
+    std::ranges::copy(rank_numbers(list), std::back_inserter(options.ranks));
+  return std::optional<int>();
+}
+
+/// Ends the program where memory is not to be had: as an exception that could meet destructors that allocate (JSON's do).
+int code_without_memory = EXIT_FAILURE;
+[[noreturn]] void out_of_memory() {
+  constexpr std::string_view text = "epccl-topo: out of memory\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  _exit(code_without_memory);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::set_new_handler(out_of_memory);
+  Options options;
+  const auto code = caught([&]() -> Result<int> {
+    EPCCL_ASSIGN(const std::optional<int> ended, parse(argc, argv, options));
+    if (options.check) code_without_memory = exit_unusable;
+    return ended ? Result<int>(*ended) : run(options);
+  });
   if (code.ok()) return *code;
   fmt::print(stderr, "epccl-topo: {}\n", code.status().message());
   return options.check ? exit_unusable : EXIT_FAILURE;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "topology/counted.hpp"
 #include "transports/shm/node_segment.hpp"
 
 namespace epccl::tools {
@@ -22,8 +23,15 @@ std::string bytes_text(uint64_t bytes) {
   return fmt::format("{} KiB", bytes / 1024);
 }
 
+/// "a node", or which one it is about.
+std::string node_text(const PreflightFacts& facts) {
+  if (facts.ranks_of_nodes.empty()) return "a node";
+  const auto fullest = std::ranges::max_element(facts.ranks_of_nodes) - facts.ranks_of_nodes.begin();
+  return fmt::format("node {}, the fullest", fullest);
+}
+
 std::string ranks_text(int ranks) {
-  return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+  return topology::counted(ranks, "rank");
 }
 
 Finding fine(std::string topic, std::string found) {
@@ -154,8 +162,9 @@ Finding gpu_memory(const PreflightFacts& facts) {
 }
 
 Finding ranks(const PreflightFacts& facts) {
-  const std::string found = fmt::format("{} on a node; at most {} are supported",
-                                        ranks_text(facts.ranks_per_node), transports::node_max_ranks);
+  const std::string found =
+      fmt::format("{} on {}; at most {} are supported", ranks_text(facts.ranks_per_node), node_text(facts),
+                  transports::node_max_ranks);
   if (facts.ranks_per_node <= transports::node_max_ranks) return fine("ranks", found);
   return {Verdict::stops, "ranks", found, "spread them over several nodes, or start fewer"};
 }
@@ -191,9 +200,9 @@ Finding locked_memory(const PreflightFacts& facts) {
 }
 
 Finding open_files(const PreflightFacts& facts) {
-  const auto ranks = static_cast<uint64_t>(facts.nodes) * static_cast<uint64_t>(facts.ranks_per_node);
+  const uint64_t ranks = facts.all_ranks();
   const bool over_sockets = facts.network == "tcp" && facts.nodes > 1;
-  const uint64_t peers = over_sockets ? ranks - static_cast<uint64_t>(facts.ranks_per_node) : 0;
+  const uint64_t peers = over_sockets ? ranks - facts.ranks_with_rank_0() : 0;
   const uint64_t wanted = own_descriptors + peers + ranks;
   const Limit& limit = facts.open_files;
   const auto text = [](uint64_t of) { return of == Limit::unlimited ? "unlimited" : fmt::format("{}", of); };
@@ -212,6 +221,16 @@ Finding open_files(const PreflightFacts& facts) {
 }
 
 }  // namespace
+
+uint64_t PreflightFacts::all_ranks() const {
+  uint64_t sum = 0;
+  for (const int ranks : ranks_of_nodes) sum += static_cast<uint64_t>(ranks);
+  return ranks_of_nodes.empty() ? static_cast<uint64_t>(nodes) * static_cast<uint64_t>(ranks_per_node) : sum;
+}
+
+uint64_t PreflightFacts::ranks_with_rank_0() const {
+  return static_cast<uint64_t>(ranks_of_nodes.empty() ? ranks_per_node : ranks_of_nodes.front());
+}
 
 const char* to_string(Verdict verdict) {
   constexpr const char* names[] = {"fine", "hurts", "stops"};
@@ -239,8 +258,11 @@ int exit_code(const std::vector<Finding>& findings) {
 }
 
 std::string format_findings(const PreflightFacts& facts, const std::vector<Finding>& findings) {
-  std::string text = fmt::format("Preflight for {} node{} x {}\n", facts.nodes, facts.nodes == 1 ? "" : "s",
-                                 ranks_text(facts.ranks_per_node));
+  std::string text = facts.ranks_of_nodes.empty()
+                         ? fmt::format("Preflight for {} x {}\n", topology::counted(facts.nodes, "node"),
+                                       ranks_text(facts.ranks_per_node))
+                         : fmt::format("Preflight for {} of {} nodes: {} of {}\n", node_text(facts),
+                                       facts.nodes, ranks_text(facts.ranks_per_node), facts.all_ranks());
   int hurts = 0, stops = 0;
   for (const Finding& finding : findings) {
     text += fmt::format("  {:<5}  {:<13}  {}\n", to_string(finding.verdict), finding.topic, finding.found);

@@ -19,7 +19,8 @@ struct Limit {
 };
 
 struct PreflightFacts {
-  int nodes = 1, ranks_per_node = 1;          // of the run that is meant
+  int nodes = 1, ranks_per_node = 1;          // of the run that is meant; of unequal nodes, on the fullest
+  std::vector<int> ranks_of_nodes;            // of unequal nodes; empty: they are equal
   Status settings;                            // of EPCCL_*: what is wrong with them
   std::vector<std::string> unknown_settings;  // names in EPCCL_* that are none
 
@@ -54,6 +55,9 @@ struct PreflightFacts {
   Limit locked_bytes;         // RLIMIT_MEMLOCK
   bool may_lock_all = false;  // CAP_IPC_LOCK
   Limit open_files;           // RLIMIT_NOFILE
+
+  uint64_t all_ranks() const;
+  uint64_t ranks_with_rank_0() const;  // on its node
 };
 
 enum class Verdict : uint8_t { fine, hurts, stops };

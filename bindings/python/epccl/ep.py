@@ -33,6 +33,12 @@ def _milliseconds(timeout: float | None) -> int:
     return max(1, round(min(timeout * 1000, 2**32 - 1)))
 
 
+def _default_experts(comm: Communicator, num_experts: int) -> list[int]:
+    """This rank's, without a map: expert e is with rank e * size // num_experts."""
+    first, end = (-(-rank * num_experts // comm.size) for rank in (comm.rank, comm.rank + 1))
+    return list(range(first, end))
+
+
 class EpGroup:
     """Knows the experts, on a communicator. Making one is collective, with the same arguments on every rank.
 
@@ -68,17 +74,19 @@ class EpGroup:
             strategy=strategy,
             timeout_ms=_milliseconds(timeout),
         )
-        owners = [e * comm.size // max(1, num_experts) for e in range(num_experts)]
+        owners = None
         if expert_to_rank is not None:
+            if len(expert_to_rank) != num_experts:
+                raise ValueError(f"expert_to_rank has {len(expert_to_rank)} entries: {num_experts} are needed")
             owners = c.integers("expert_to_rank", expert_to_rank)
-            given = c.number_array("expert_to_rank", owners, ctypes.c_int)
-            if len(owners) != num_experts:
-                raise ValueError(f"expert_to_rank has {len(owners)} entries: {num_experts} are needed")
-            config.expert_to_rank = given
-        #: Ids of this rank's experts, ascending: local expert i is ``local_experts[i]``.
-        self.local_experts: list[int] = [expert for expert, rank in enumerate(owners) if rank == comm.rank]
+            config.expert_to_rank = c.number_array("expert_to_rank", owners, ctypes.c_int)
         call("epcclEpCreateGroup", ctypes.byref(self._handle), comm._pointer(), ctypes.addressof(config))
         comm._groups.add(self)
+        # Only now: that there are not too many experts for a list is what the call has checked.
+        #: Ids of this rank's experts, ascending: local expert i is ``local_experts[i]``.
+        self.local_experts: list[int] = _default_experts(comm, num_experts)
+        if owners is not None:
+            self.local_experts = [expert for expert, rank in enumerate(owners) if rank == comm.rank]
 
     def handle(
         self,

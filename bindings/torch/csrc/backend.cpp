@@ -254,17 +254,18 @@ void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 c10d::ErrorType EpcclBackend::getError() {
-  const auto failed = [](const Communicator& communicator) { return !communicator.failure().empty(); };
-  const bool any =
-      failed_ || failed(*communicator_) ||
-      std::ranges::any_of(device_lines(), [&](DeviceLine* line) { return failed(*line->communicator()); });
-  return any ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+  std::vector<std::string> failures{communicator_->failure()};
+  for (DeviceLine* line : device_lines()) failures.push_back(line->communicator()->failure());
+  std::erase(failures, "");
+  if (std::ranges::any_of(failures, tells_of_timeout)) return c10d::ErrorType::TIMEOUT;
+  return failed_ || !failures.empty() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
 EpcclBackend::WorkPtr EpcclBackend::issue(Call::What what, Body body) {
   return in_batch([&] {
     check_written(what.name, what.outputs);
     what.sequence = sequence_++;
+    what.patience = what.timeout.count() < 0 ? timeout_->load() : what.timeout;
     const std::optional<c10::Device> device = common_device(what.name, {&what.inputs, &what.outputs});
     if (!device || device->is_cpu()) return note(issue_on_host(std::move(what), std::move(body)));
     return note(device_line(*device).issue(rank_, std::move(what), body));

@@ -133,7 +133,8 @@ EpcclBackend::WorkPtr EpcclBackend::note(WorkPtr work) {
 
 EpcclBackend::WorkPtr EpcclBackend::add_to_batch(bool is_send, const at::Tensor& tensor, int peer) {
   if (!batch_->messages)
-    batch_->messages = std::make_unique<MessageBatch>(device_line(tensor.device()), rank_, sequence_++);
+    batch_->messages =
+        std::make_unique<MessageBatch>(device_line(tensor.device()), rank_, sequence_++, timeout_->load());
   return batch_->messages->add(is_send, tensor, peer);
 }
 

@@ -148,8 +148,13 @@ void EpcclBackend::check_peer(const char* name, int peer) const {
 
 CallPtr EpcclBackend::send_message(const at::Tensor& tensor, int to, int tag) {
   const Target source(tensor, true);
-  auto call = c10::make_intrusive<Call>(
-      rank_, Call::What{c10d::OpType::SEND, "epccl:send", {tensor}, {tensor}}, [source] {});
+  auto call = c10::make_intrusive<Call>(rank_,
+                                        Call::What{.type = c10d::OpType::SEND,
+                                                   .name = "epccl:send",
+                                                   .inputs = {tensor},
+                                                   .outputs = {tensor},
+                                                   .patience = timeout_->load()},
+                                        [source] {});
   if (to != rank_) {
     send_channel(to).issue({call, source.data(), source.memory().nbytes(), tag});
     return call;
@@ -168,6 +173,7 @@ CallPtr EpcclBackend::receive_message(const at::Tensor& tensor, int source, int 
                   {tensor},
                   {tensor}};
   what.source = source;
+  what.patience = *timeout_;
   auto call = c10::make_intrusive<Call>(rank_, std::move(what), [target]() mutable { target.finish(); });
   inbox_.post({call, target.data(), target.memory().nbytes(), tag, source});
   return call;

@@ -99,10 +99,25 @@ c10::intrusive_ptr<c10::ivalue::Future> Together::getFuture() {
   return all;
 }
 
-MessageBatch::MessageBatch(DeviceLine& line, int rank, uint64_t sequence)
+c10::intrusive_ptr<c10::ivalue::Future> Together::getFutureResult() {
+  for (const WorkPtr& part : parts_) (void)part->getFutureResult();
+  return result_of(*getFuture());
+}
+
+#if EPCCL_PYTORCH_AT_LEAST(15)
+std::chrono::milliseconds Together::getTimeout() const {
+  std::chrono::milliseconds longest = kNoTimeout;
+  for (const WorkPtr& part : parts_) longest = std::max(longest, part->getTimeout());
+  return longest;
+}
+#endif
+
+MessageBatch::MessageBatch(DeviceLine& line, int rank, uint64_t sequence, std::chrono::milliseconds patience)
     : line_(line),
-      call_(line.prepare(rank,
-                         {.type = c10d::OpType::COALESCED, .name = "epccl:batch", .sequence = sequence})) {}
+      call_(line.prepare(rank, {.type = c10d::OpType::COALESCED,
+                                .name = "epccl:batch",
+                                .sequence = sequence,
+                                .patience = patience})) {}
 
 DeviceLine::CallPtr MessageBatch::add(bool is_send, const at::Tensor& tensor, int peer) {
   TORCH_CHECK(tensor.device() == line_.device(), "epccl: a batch of sends and receives of tensors on ",

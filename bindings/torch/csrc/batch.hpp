@@ -21,6 +21,12 @@ class Together : public c10d::Work {
   std::vector<at::Tensor> result() override;
   /// Of all results, once all parts' futures are complete; with the first error. Throws where a part has none: DeviceReceive.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  /// The same, and where a part is a GPU's call.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+#if EPCCL_PYTORCH_AT_LEAST(15)
+  /// The longest of the parts'.
+  std::chrono::milliseconds getTimeout() const override;
+#endif
 
  private:
   const std::vector<c10::intrusive_ptr<c10d::Work>> parts_;
@@ -29,7 +35,7 @@ class Together : public c10d::Work {
 /// Sends and receives of one GPU's tensors, which begin together: none waits for the one before, so there is no order that deadlocks.
 class MessageBatch {
  public:
-  MessageBatch(DeviceLine& line, int rank, uint64_t sequence);
+  MessageBatch(DeviceLine& line, int rank, uint64_t sequence, std::chrono::milliseconds patience);
 
   /// It is all one call, which begins when the batch ends.
   DeviceLine::CallPtr add(bool is_send, const at::Tensor& tensor, int peer);

@@ -48,6 +48,7 @@ class DeviceCall : public c10d::Work {
   void blockCurrentStream() override { synchronize(); }
   std::vector<at::Tensor> result() override { return what_.outputs; }
   uint64_t getSequencenumber() const override { return what_.sequence; }
+  std::chrono::milliseconds getTimeout() const EPCCL_OVERRIDES_SINCE_2_15 { return what_.patience; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
  private:

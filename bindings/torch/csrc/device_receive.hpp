@@ -24,6 +24,7 @@ class DeviceReceive : public c10d::Work {
   void synchronize() override { wait(); }
   void blockCurrentStream() override { wait(); }
   std::vector<at::Tensor> result() override { return {tensor_}; }
+  std::chrono::milliseconds getTimeout() const EPCCL_OVERRIDES_SINCE_2_15 { return message_->getTimeout(); }
   /// There is none: the message is put into the tensor in the order of the stream that waits, and a future would not know which one.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 

@@ -1,4 +1,5 @@
 // What Python sees: a function that makes the process group, and the process group.
+#include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
@@ -30,5 +31,8 @@ PYBIND11_MODULE(_C, module) {
   py::class_<epccl_torch::EpcclBackend, c10d::Backend, c10::intrusive_ptr<epccl_torch::EpcclBackend>>(
       module, "EpcclBackend")
       .def(
-          "perform_nocolor_split", [](epccl_torch::EpcclBackend&, const py::object&) {}, py::arg("device"));
+          "perform_nocolor_split", [](epccl_torch::EpcclBackend&, const py::object&) {}, py::arg("device"))
+      // What PyTorch's own backends call set_timeout() of theirs.
+      .def("_set_default_timeout", &epccl_torch::EpcclBackend::setTimeout, py::arg("timeout"),
+           py::call_guard<py::gil_scoped_release>());
 }

@@ -7,11 +7,16 @@
 
 #define EPCCL_PYTORCH_AT_LEAST(minor) (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
 
-// Of a member function that backends may have since 2.14; before, nobody calls it.
+// Of a member function that backends and their work may have since then; before, nobody calls it.
 #if EPCCL_PYTORCH_AT_LEAST(14)
 #define EPCCL_OVERRIDES_SINCE_2_14 override
 #else
 #define EPCCL_OVERRIDES_SINCE_2_14
+#endif
+#if EPCCL_PYTORCH_AT_LEAST(15)
+#define EPCCL_OVERRIDES_SINCE_2_15 override
+#else
+#define EPCCL_OVERRIDES_SINCE_2_15
 #endif
 
 namespace epccl_torch {

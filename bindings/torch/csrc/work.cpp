@@ -15,7 +15,19 @@ namespace {
 /// The queue whose call this thread runs.
 thread_local const Queue* served_here = nullptr;
 
+c10d::WorkResult outcome(const c10::ivalue::Future& done) {
+  if (!done.hasError()) return c10d::WorkResult::SUCCESS;
+  return tells_of_timeout(done.tryRetrieveErrorMessage()) ? c10d::WorkResult::TIMEOUT
+                                                          : c10d::WorkResult::COMM_ERROR;
+}
+
 }  // namespace
+
+c10::intrusive_ptr<c10::ivalue::Future> result_of(c10::ivalue::Future& future) {
+  return future.then(
+      [](c10::ivalue::Future& done) { return c10::IValue(static_cast<int64_t>(outcome(done))); },
+      c10::IntType::get());
+}
 
 Call::Call(int rank, What what, std::function<void()> body)
     : Work(rank, what.type, what.name, what.inputs),
@@ -49,6 +61,10 @@ void Call::complete(std::exception_ptr failure) {
   else
     future_->markCompleted(c10::IValue(what_.outputs));
   finish(failure);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Call::getFutureResult() {
+  return result_of(*future_);
 }
 
 bool Call::wait(std::chrono::milliseconds timeout) {

@@ -12,8 +12,12 @@
 #include <vector>
 
 #include "program_end.hpp"
+#include "versions.hpp"
 
 namespace epccl_torch {
+
+/// What becomes of a call's future, as a future c10d::WorkResult.
+c10::intrusive_ptr<c10::ivalue::Future> result_of(c10::ivalue::Future& future);
 
 class Call : public c10d::Work {
  public:
@@ -25,7 +29,8 @@ class Call : public c10d::Work {
     std::chrono::milliseconds timeout = std::chrono::milliseconds(-1);  // of wait(); negative: none
     bool async = true;
     uint64_t sequence = 0;
-    int source = -1;  // of a receive
+    int source = -1;                                  // of a receive
+    std::chrono::milliseconds patience = kNoTimeout;  // how long it waits for silent ranks
 
     /// For messages, which begin with "epccl: " themselves.
     const char* word() const { return name + sizeof("epccl:") - 1; }
@@ -49,7 +54,10 @@ class Call : public c10d::Work {
   std::vector<at::Tensor> result() override { return what_.outputs; }
   int sourceRank() const override { return what_.source; }
   uint64_t getSequencenumber() const override { return what_.sequence; }
+  std::chrono::milliseconds getTimeout() const EPCCL_OVERRIDES_SINCE_2_15 { return what_.patience; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  /// Of a c10d::WorkResult: never an error.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
   void complete(std::exception_ptr failure);

@@ -32,8 +32,24 @@ if _C.built_for.split(".")[:2] != torch.__version__.split(".")[:2]:
     raise ImportError(f"epccl_torch was built for PyTorch {_C.built_for}, this is {torch.__version__}: {_BUILD_AGAIN}")
 
 
+def _check_options(options, given):
+    """What a program gives as pg_options is for another backend of the group, or says what is said already."""
+    if given is None:
+        return
+    if not isinstance(given, torch._C._distributed_c10d.Backend.Options):
+        raise TypeError(f"epccl: pg_options is {given!r}: this backend has no options of its own")
+    group = getattr(options, "process_group", None)
+    if given.backend != "epccl":
+        # The same ones go to all backends of a group, as of "cpu:epccl,cuda:nccl", which is called by that of its GPUs.
+        if group is not None and group.name() != given.backend:
+            raise TypeError(f"epccl: pg_options are those of the backend {given.backend}: this one has no options of its own")
+    elif given._timeout != options.timeout:
+        raise ValueError(f"epccl: pg_options has a timeout of {given._timeout}, the group's is {options.timeout}: give it as timeout=")
+
+
 def _create(options, backend_options=None):
     """What init_process_group and new_group call."""
+    _check_options(options, backend_options)
     return _C.create(
         options.store,
         options.group_rank,

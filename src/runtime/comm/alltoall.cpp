@@ -92,6 +92,8 @@ Result<plan::RankPlan> AlltoallRunner::engine_plan(const algorithms::Choice& cho
     parameters.carriers = choice.carriers;
     parameters.push = choice.push;
     parameters.chunk_bytes = config_.engine_chunk_bytes;
+    // The host notices late that a message is through: others are under way meanwhile.
+    parameters.send_window = std::max(parameters.send_window, 4 * parameters.chunk_bytes);
   }
   EPCCL_TRY(algorithms::check(cluster_, parameters));
   return algorithms::build_alltoall(across ? choice.algorithm : algorithms::Algorithm::flat, cluster_,

@@ -13,26 +13,25 @@
 namespace nccl_programs {
 namespace {
 
-constexpr int group_path_ranks = 8, group_path_node = 4, group_path_calls = 50;
-constexpr size_t group_path_values = 1000;  // 8000 bytes: by default they go directly
+constexpr int group_path_ranks = 8, group_path_node = 4;
+constexpr size_t mid_sized = 1000, small = 12;  // values; 8000 bytes go directly by default
 
-void run_alltoallv(const RankContext& context, ncclComm_t comm, int call) {
+void run_alltoallv(const RankContext& context, ncclComm_t comm, int call, size_t values) {
   std::vector<std::vector<uint64_t>> in, out;
   const auto value = [&](int from, int to) { return static_cast<uint64_t>(call * 1000 + from * 10 + to); };
   for (int peer = 0; peer < context.ranks; ++peer) {
-    in.emplace_back(group_path_values, value(context.rank, peer));
-    out.emplace_back(group_path_values);
+    in.emplace_back(values, value(context.rank, peer));
+    out.emplace_back(values);
   }
   NCCL_OK(ncclGroupStart());
   for (int peer = 0; peer < context.ranks; ++peer) {
     const auto at = static_cast<size_t>(peer);
-    NCCL_OK(ncclSend(in[at].data(), group_path_values, ncclUint64, peer, comm, nullptr));
-    NCCL_OK(ncclRecv(out[at].data(), group_path_values, ncclUint64, peer, comm, nullptr));
+    NCCL_OK(ncclSend(in[at].data(), values, ncclUint64, peer, comm, nullptr));
+    NCCL_OK(ncclRecv(out[at].data(), values, ncclUint64, peer, comm, nullptr));
   }
   NCCL_OK(ncclGroupEnd());
   for (int peer = 0; peer < context.ranks; ++peer)
-    EXPECT_EQ(out[static_cast<size_t>(peer)],
-              std::vector<uint64_t>(group_path_values, value(peer, context.rank)));
+    EXPECT_EQ(out[static_cast<size_t>(peer)], std::vector<uint64_t>(values, value(peer, context.rank)));
 }
 
 /// What the ranks' communicators have said of what was carried, added up.
@@ -55,17 +54,19 @@ CarriedInAll carried_in_all(const std::string& path) {
   return all;
 }
 
-CarriedInAll run_group_path(const char* aggregate) {
+/// `aggregate` null: as it is where nobody has set it.
+CarriedInAll run_group_path(const char* aggregate, size_t values, int calls) {
   const std::string log = testing::TempDir() + "nccl_group_path." + std::to_string(getpid()) + ".log";
   Job job{As::processes, group_path_ranks, group_path_node};
   job.environment = {{"EPCCL_NET", "tcp"},
-                     {"EPCCL_GROUP_AGGREGATE", aggregate},
                      {"EPCCL_DEBUG", "INFO"},
                      {"EPCCL_DEBUG_SUBSYS", "NET"},
                      {"EPCCL_DEBUG_FILE", log}};
-  run_ranks(job, [](const RankContext& context) {
+  if (aggregate != nullptr) job.environment.emplace_back("EPCCL_GROUP_AGGREGATE", aggregate);
+  run_ranks(job, [&](const RankContext& context) {
+    if (aggregate == nullptr) unsetenv("EPCCL_GROUP_AGGREGATE");
     Comm comm(context);
-    for (int call = 0; call < group_path_calls; ++call) run_alltoallv(context, comm, call);
+    for (int call = 0; call < calls; ++call) run_alltoallv(context, comm, call, values);
   });
   const CarriedInAll all = carried_in_all(log);
   std::filesystem::remove(log);
@@ -74,15 +75,29 @@ CarriedInAll run_group_path(const char* aggregate) {
 
 // How many depends on who is late: on a busy machine a rank does not wait for its neighbour for long.
 TEST(GroupPath, OfSmallMessagesIsByNeighbours) {
-  const CarriedInAll all = run_group_path("1");
+  const CarriedInAll all = run_group_path("1", mid_sized, 50);
   EXPECT_EQ(all.ranks, group_path_ranks);
   EXPECT_GT(all.carried, 0U);
   EXPECT_EQ(all.by_lane, all.carried) << "what was carried came";
 }
 
 TEST(GroupPath, IsDirectWhereTheSettingSaysSo) {
-  const CarriedInAll all = run_group_path("0");
+  const CarriedInAll all = run_group_path("0", small, 50);
   EXPECT_EQ(all.ranks, 0) << "nobody can carry";
+}
+
+// Four messages to one other node: more than where that begins to pay. Neighbours that were late are given up for some calls: so many are made.
+TEST(GroupPath, IsByNeighboursByItselfWhereThatPays) {
+  const CarriedInAll all = run_group_path(nullptr, small, 500);
+  EXPECT_EQ(all.ranks, group_path_ranks);
+  EXPECT_GT(all.carried, 0U);
+  EXPECT_EQ(all.by_lane, all.carried) << "what was carried came";
+}
+
+TEST(GroupPath, IsDirectByItselfWhereMessagesAreNotSmall) {
+  const CarriedInAll all = run_group_path(nullptr, mid_sized, 50);
+  EXPECT_EQ(all.ranks, group_path_ranks) << "they could carry";
+  EXPECT_EQ(all.carried, 0U);
 }
 
 }  // namespace

@@ -42,6 +42,17 @@ TEST(Program, ReadsTheVersionItWasBuiltFor) {
                "invalid argument (run with NCCL_DEBUG=WARN for details)");
 }
 
+TEST(Program, HasAsManyIdsAsItAsksFor) {
+  std::array<ncclUniqueId, 3> ids{};
+  for (ncclUniqueId& id : ids) NCCL_OK(ncclGetUniqueId(&id));
+  std::array<ncclComm_t, 3> comms{};
+  for (size_t i = 0; i < ids.size(); ++i) {
+    for (size_t other = 0; other < i; ++other) EXPECT_NE(std::memcmp(&ids[i], &ids[other], sizeof ids[i]), 0);
+    NCCL_OK(ncclCommInitRank(&comms[i], 1, ids[i], 0));
+  }
+  for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
+}
+
 TEST(Program, JoinsWithWrongArguments) {
   ncclUniqueId id;
   ncclComm_t comm = nullptr;
@@ -276,23 +287,29 @@ TEST_F(Misuse, MemoryIsAllocatedRegisteredAndFreed) {
   NCCL_FAILS(ncclMemAlloc(nullptr, 1), ncclInvalidArgument, "ptr is NULL");
 }
 
+// Which NCCL's library has, and nccl.h does not declare.
+extern "C" void ncclResetDebugInitInternal();
+
 // Which nccl.h declares, and advises against.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 TEST_F(Misuse, LogSettingsAreReadAgainAndCallsGoOn) {
-  setenv("NCCL_DEBUG", "INFO", 1);
-  testing::internal::CaptureStderr();
-  NCCL_OK(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, nullptr));
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "they are read once";
-  for (const auto reset : {ncclResetDebugInit, pncclResetDebugInit}) {
-    reset();
+  const auto said_by_a_call = [this] {
+    out_ = {};
     testing::internal::CaptureStderr();
     NCCL_OK(ncclAlltoAll(in_.data(), out_.data(), 4, ncclInt, comm_, nullptr));
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("INFO COLL alltoall"));
+    EXPECT_EQ(out_, in_);
+    return testing::internal::GetCapturedStderr();
+  };
+  for (const auto reset : {ncclResetDebugInit, pncclResetDebugInit, ncclResetDebugInitInternal}) {
+    setenv("NCCL_DEBUG", "INFO", 1);
+    EXPECT_EQ(said_by_a_call(), "") << "they are read once";
+    reset();
+    EXPECT_THAT(said_by_a_call(), testing::HasSubstr("INFO COLL alltoall"));
+    unsetenv("NCCL_DEBUG");
+    reset();
+    EXPECT_EQ(said_by_a_call(), "");
   }
-  unsetenv("NCCL_DEBUG");
-  ncclResetDebugInit();
-  EXPECT_EQ(out_, in_);
 }
 #pragma GCC diagnostic pop
 

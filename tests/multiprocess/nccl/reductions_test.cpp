@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "numbers.hpp"
 #include "ranks.hpp"
@@ -24,9 +25,11 @@ struct Case {
   std::string text() const { return "datatype " + std::to_string(type) + " op " + std::to_string(op); }
 };
 
-/// Small enough for every partial result to be exact in every datatype, except averages.
+constexpr size_t period = 1000;  // of what follows, in elements
+
+/// Small enough for every partial result to be exact in every datatype, except averages. (wrapping_reductions_test.cpp has others.)
 double input(const Case& each, int rank, size_t index) {
-  const int i = static_cast<int>(index % 1000);
+  const int i = static_cast<int>(index % period);
   switch (each.op) {
     case ncclProd:
       return (rank + i) % 4 == 0 ? 2 : 1;
@@ -60,8 +63,10 @@ double expected(const Case& each, int ranks, size_t index) {
 void expect_result(const Case& each, const Numbers& got, size_t at, size_t count, size_t first, int ranks,
                    const char* what) {
   const double allowed = each.op == ncclAvg && !is_integer(each.type) ? 2 * rounding(each.type) : 0;
+  std::vector<double> wanted;
+  for (size_t i = 0; i < std::min(count, period); ++i) wanted.push_back(expected(each, ranks, first + i));
   for (size_t i = 0; i < count; ++i) {
-    const double want = expected(each, ranks, first + i);
+    const double want = wanted[i % period];
     if (std::abs(got.get(at + i) - want) <= allowed * std::abs(want)) continue;
     ADD_FAILURE() << what << ", " << each.text() << ", element " << i << ": " << got.get(at + i) << ", not "
                   << want;
@@ -141,13 +146,18 @@ void reduce_scatter(const Case& each, const RankContext& context, ncclComm_t com
 
 class Reductions : public testing::TestWithParam<Job> {};
 
-void run_all(const Job& job, void (*reduction)(const Case&, const RankContext&, ncclComm_t, size_t)) {
-  run_ranks(job, [reduction](const RankContext& context) {
+/// `large`: elements, more than pass at once.
+void run_all(const Job& job, void (*reduction)(const Case&, const RankContext&, ncclComm_t, size_t),
+             size_t large = 300'001) {
+  run_ranks(job, [reduction, large](const RankContext& context) {
     Comm comm(context);
     for (const ncclDataType_t type : all_types)
       for (int op = ncclSum; op <= ncclNumOps; ++op)
         for (const size_t count : {size_t{1}, size_t{301}})
           reduction({type, static_cast<ncclRedOp_t>(op)}, context, comm, count);
+    // Of each datatype with one of the operations.
+    for (const ncclDataType_t type : all_types)
+      reduction({type, static_cast<ncclRedOp_t>(type % (ncclNumOps + 1))}, context, comm, large);
     reduction({ncclFloat32, ncclSum}, context, comm, 100'003);
     reduction({ncclBfloat16, ncclAvg}, context, comm, 50'001);
     reduction({ncclInt64, ncclMax}, context, comm, 0);
@@ -161,7 +171,7 @@ TEST_P(Reductions, Reduce) {
   run_all(GetParam(), reduce);
 }
 TEST_P(Reductions, ReduceScatter) {
-  run_all(GetParam(), reduce_scatter);
+  run_all(GetParam(), reduce_scatter, 300'001 / static_cast<size_t>(GetParam().ranks));
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, Reductions,

@@ -1,8 +1,10 @@
 """Dispatch and combine against a NumPy oracle: every row at its place, every sum."""
 
+import contextlib
 import gc
 import inspect
 import math
+import resource
 import threading
 import weakref
 from unittest import mock
@@ -78,8 +80,27 @@ class Problem:
         return (self.x[self.rank] * scale[:, None]).astype(np.float32)
 
 
+@contextlib.contextmanager
+def little_more_memory():
+    """Inside, whoever would take it all is told before."""
+    with open("/proc/self/statm") as statm:
+        mapped = int(statm.read().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (1 << 30), limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
 def make_group(comm, **options):
     return EpGroup(comm, num_experts=EXPERTS, max_send_tokens_per_rank=TOKENS, max_token_bytes=HIDDEN * 4, **options)
+
+
+def test_without_a_map_experts_are_in_blocks(comm):
+    for experts in (1, comm.size - 1, comm.size, EXPERTS, 37):
+        with EpGroup(comm, num_experts=experts, max_send_tokens_per_rank=1, max_token_bytes=4) as group:
+            assert group.local_experts == [e for e in range(experts) if e * comm.size // experts == comm.rank]
 
 
 def test_expert_major_there_and_back_with_every_strategy(comm):
@@ -360,7 +381,10 @@ def test_what_is_wrong_is_said(comm):
     expect_error(TypeError, "expert_to_rank[9] is 0.9: not an integer", lambda: make_group(comm, expert_to_rank=[0] * 9 + [0.9]))
     expect_error(ValueError, "expert_to_rank[9] is 4294967296", lambda: make_group(comm, expert_to_rank=[0] * 9 + [2**32]))
     expect_error(ValueError, "num_experts is -1", lambda: EpGroup(comm, num_experts=-1, max_send_tokens_per_rank=1, max_token_bytes=4))
-    expect_error(epccl.InvalidArgument, "num_experts", lambda: EpGroup(comm, num_experts=0, max_send_tokens_per_rank=1, max_token_bytes=4))
+    for experts in (0, 2**31):
+        few_tokens = {"num_experts": experts, "max_send_tokens_per_rank": 1, "max_token_bytes": 4}
+        with little_more_memory():
+            expect_error(epccl.InvalidArgument, f"num_experts {experts} is not", lambda: EpGroup(comm, **few_tokens))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 """Groups of some of the ranks, silent ranks, and the end of a group."""
 
 import time
+import types
 import warnings
 from datetime import timedelta
 
 import torch
+import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from harness import RANK, SIZE, TIMEOUT, expect_error, join, main, same, values
+from torch.distributed.device_mesh import init_device_mesh
+
+SUCCESS, TIMED_OUT, COMM_ERROR = range(3)  # c10d::WorkResult, of which Python has no names
 
 
 def test_groups_of_some_ranks(_):
@@ -89,6 +94,71 @@ def test_a_silent_rank_is_named_within_the_timeout(_):
         begin = time.monotonic()
         expect_error(dist.DistBackendError, "", lambda: dist.barrier(group=group))
         assert time.monotonic() - begin < 20
+
+
+def backend_of(group):
+    return group._get_backend(torch.device("cpu"))
+
+
+def test_the_kind_of_a_failure_is_told(_):
+    silent = dist.new_group(backend="epccl", timeout=timedelta(seconds=2))
+    aborted = dist.new_group(backend="epccl", timeout=TIMEOUT)
+    for group in (silent, aborted):
+        assert backend_of(group).get_error() == c10d.ErrorType.SUCCESS
+        assert dist.all_reduce(torch.zeros(1), group=group, async_op=True).get_future_result().wait() == SUCCESS
+    dist.barrier()
+    for group, result, error in ((silent, TIMED_OUT, c10d.ErrorType.TIMEOUT), (aborted, COMM_ERROR, c10d.ErrorType.COMM_ERROR)):
+        if RANK == 0:  # the others make no such call
+            work = dist.all_reduce(torch.zeros(1), group=group, async_op=True)
+            outcome = work.get_future_result()
+            if group is aborted:
+                backend_of(group).abort()
+            assert outcome.wait() == result, outcome.value()
+            expect_error(dist.DistBackendError, "", work.wait)
+            assert work.get_future_result().wait() == result
+        dist.barrier()
+        begin = time.monotonic()
+        while (told := backend_of(group).get_error()) != error:
+            assert time.monotonic() - begin < 20, told
+            time.sleep(0.01)
+
+
+def test_a_call_tells_how_long_it_waits(_):
+    group = dist.new_group(backend="epccl", timeout=timedelta(seconds=50))
+    wait = {"async_op": True, "group": group}
+    assert dist.all_reduce(torch.zeros(1), **wait).timeout == timedelta(seconds=50)
+    backend_of(group)._set_default_timeout(timedelta(seconds=40))
+    assert backend_of(group).options._timeout == timedelta(seconds=40)
+    to, source = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    works = [dist.all_reduce(torch.zeros(1), **wait), dist.isend(torch.zeros(1), to, group), dist.irecv(torch.zeros(1), source, group)]
+    for work in works:
+        work.wait()
+        assert work.timeout == timedelta(seconds=40), work.timeout
+        assert work.get_future_result().wait() == SUCCESS
+    expect_error(RuntimeError, "0 ms", lambda: backend_of(group)._set_default_timeout(timedelta(0)))
+
+
+def test_options_of_no_use_are_refused(_):
+    options = c10d.Backend.Options
+    ten = timedelta(seconds=10)
+    for given, kind, said in (
+        ({"fast": True}, TypeError, "pg_options is {'fast': True}: this backend has no options"),
+        (options("gloo"), TypeError, "pg_options are those of the backend gloo"),
+        (options("epccl", ten), ValueError, "pg_options has a timeout of 0:00:10, the group's is 0:01:00: give it as timeout="),
+    ):
+        expect_error(kind, said, lambda: dist.new_group(backend="epccl", timeout=TIMEOUT, pg_options=given))
+    group = dist.new_group(backend="epccl", timeout=ten, pg_options=options("epccl", ten))
+    dist.barrier(group=group)
+    half = dist.split_group(group, [list(range(SIZE))], timeout=ten, pg_options=options("epccl", ten))
+    mesh = init_device_mesh("cpu", (SIZE,), backend_override={0: ("epccl", options("epccl", ten))})
+    for made in (half, mesh.get_group()):
+        assert backend_of(made).options._timeout == ten
+        dist.barrier(group=made)
+    # What is another backend's goes to all of a group, and is for that one.
+    create = dist.Backend._plugins["EPCCL"].creator_fn.__globals__["_check_options"]
+    both = types.SimpleNamespace(process_group=types.SimpleNamespace(name=lambda: "nccl"), timeout=ten)
+    create(both, options("nccl"))
+    expect_error(TypeError, "backend gloo", lambda: create(both, options("gloo")))
 
 
 def test_the_timeout_of_a_group_can_be_changed(_):

@@ -237,6 +237,18 @@ TEST(Preflight, WhatMakesARunImpossible) {
   expect_finding(facts, "shared memory", Verdict::stops, "memfd_create", "seccomp");
 }
 
+TEST(Preflight, OfUnequalNodesItIsAboutTheFullest) {
+  PreflightFacts facts = good();
+  facts.nodes = 2;
+  facts.ranks_per_node = 200;
+  facts.ranks_of_nodes = {3, 200};
+  expect_says(format_findings(facts, judge(facts)),
+              "Preflight for node 1, the fullest of 2 nodes: 200 ranks of 203\n");
+  expect_says(about(facts, "ranks").found, "200 ranks on node 1, the fullest; at most 125");
+  expect_says(about(facts, "open files").found,
+              "rank 0 needs about 467: sockets to 200 ranks of other nodes and a rendezvous of 203");
+}
+
 TEST(Preflight, TheTextSumsUp) {
   PreflightFacts facts = good();
   expect_says(format_findings(facts, judge(facts)), "Preflight for 4 nodes x 8 ranks\n");
@@ -289,6 +301,13 @@ TEST(CheckOption, ExitCodeIsTheVerdict) {
   expect_says(outcome.output, outcome.exit_code == 0   ? "\nFine\n"
                               : outcome.exit_code == 1 ? "A run works; "
                                                        : "A run cannot work: ");
+}
+
+TEST(CheckOption, TellsUnequalNodesApart) {
+  const std::string text = run_tool("--check --ranks 3,200").output;
+  expect_says(text, "Preflight for node 1, the fullest of 2 nodes: 200 ranks of 203\n");
+  expect_says(text, "a rendezvous of 203");
+  expect_says(run_tool("--check --ranks 2,2").output, "Preflight for 2 nodes x 2 ranks\n");
 }
 
 TEST(CheckOption, ASettingThatCannotWorkEndsWith2AndIsNamed) {

@@ -15,10 +15,10 @@ struct Outcome {
   std::string output;
 };
 
-/// Output is stdout alone, or stderr alone.
-inline Outcome run_tool(const std::string& arguments, bool errors = false) {
+/// Output is stdout alone, or stderr alone. `before`: of the shell.
+inline Outcome run_program(const std::string& before, const std::string& arguments, bool errors = false) {
   const std::string command =
-      std::string(EPCCL_TOPO_TOOL) + " " + arguments + (errors ? " 2>&1 >/dev/null" : " 2>/dev/null");
+      before + EPCCL_TOPO_TOOL + " " + arguments + (errors ? " 2>&1 >/dev/null" : " 2>/dev/null");
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return {};
   Outcome outcome;
@@ -27,6 +27,10 @@ inline Outcome run_tool(const std::string& arguments, bool errors = false) {
     outcome.output.append(chunk.data(), got);
   outcome.exit_code = WEXITSTATUS(pclose(pipe));
   return outcome;
+}
+
+inline Outcome run_tool(const std::string& arguments, bool errors = false) {
+  return run_program("", arguments, errors);
 }
 
 inline std::string machine_file(const std::string& name) {

@@ -43,7 +43,52 @@ TEST(TopoTool, RailsOnlyHasThePlanAndThePrediction) {
 TEST(TopoTool, UnequalAndHugeClustersHaveNoPredictionAndSayWhy) {
   expect_says(run_tool("--ranks 3,5").output, "No prediction: times are predicted for equal nodes only");
   expect_says(run_tool(xml("nccl-oci-h100.xml") + "--cluster 1000 --rails").output,
-              "No prediction: times are predicted for up to 1024 ranks, not 1000 x 8");
+              "No prediction: plans of 1000 x 8 ranks have ");
+  const auto json = nlohmann::json::parse(run_tool("--ranks 3,5 --json").output, nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_EQ(json["no_forecast"], "times are predicted for equal nodes only");
+  EXPECT_FALSE(json.contains("forecast"));
+}
+
+TEST(TopoTool, SettingsThatCannotBeReadAreWhyThereIsNoPrediction) {
+  setenv("EPCCL_CHUNK_SIZE", "many", 1);
+  const Outcome outcome = run_tool(xml("nccl-oci-h100.xml") + "--cluster 2 --rails");
+  unsetenv("EPCCL_CHUNK_SIZE");
+  EXPECT_EQ(outcome.exit_code, 0);
+  expect_says(outcome.output, "Rail plan: 2 nodes x 8 ranks");
+  expect_says(outcome.output, "No prediction: EPCCL_CHUNK_SIZE");
+}
+
+TEST(TopoTool, TheForecastKnowsTheRateThatIsSet) {
+  setenv("EPCCL_LINK_RATE", "8gbit", 1);
+  const Outcome outcome = run_tool(xml("hwloc-dgx2.xml") + "--cluster 2 --rails");
+  unsetenv("EPCCL_LINK_RATE");
+  expect_says(outcome.output, "taken: 1 GB/s a node, as EPCCL_LINK_RATE says\n");
+}
+
+TEST(TopoTool, ALargeClusterTakesLittleMemoryAndTime) {
+  // As a limit of 2 GB says, which sanitizers cannot work with.
+#ifndef __SANITIZE_ADDRESS__
+  const Outcome outcome = run_program("ulimit -v 2000000; ",
+                                      xml("nccl-oci-h100.xml") + "--cluster 1000 --ranks-per-node 1 --rails");
+  EXPECT_EQ(outcome.exit_code, 0);
+  expect_says(outcome.output, "Rail plan: 1000 nodes x 1 rank, 2 of 16 NICs in use");
+  expect_says(outcome.output, "up to 500 nodes of 1 ranks would do");
+#endif
+}
+
+TEST(TopoTool, MemoryThatIsNotToBeHadIsAnError) {
+#ifndef __SANITIZE_ADDRESS__
+  const std::string huge = xml("nccl-oci-h100.xml") + "--cluster 1000000 --ranks-per-node 1 --json";
+  EXPECT_EQ(run_program("ulimit -v 300000; ", huge).exit_code, 1);
+  expect_says(run_program("ulimit -v 300000; ", huge, true).output, "epccl-topo: out of memory\n");
+#endif
+}
+
+TEST(TopoTool, OneIsNotMany) {
+  const std::string text = run_tool(xml("nccl-oci-h100.xml") + "--cluster 1 --ranks-per-node 1").output;
+  for (const char* part : {"1 node, 1 rank (1 x 1)", "\n1 rail\n", "Rail plan: 1 node x 1 rank, "})
+    expect_says(text, part);
 }
 
 TEST(TopoTool, UnequalNodesAndJson) {
@@ -62,6 +107,11 @@ TEST(TopoTool, ErrorsGoToStderrWithCode1AndWrongUsageWithCode2) {
                                         {"--ranks 3,-5", 2},
                                         {"--ranks 0", 2},
                                         {"--ranks x", 2},
+                                        {"--ranks 3,,5", 2},
+                                        {"--ranks 3,5,", 2},
+                                        {"--ranks ,3", 2},
+                                        {"--ranks ''", 2},
+                                        {"--ranks 3,1048577", 2},
                                         {"--cluster 0", 2},
                                         {"--cluster 2 --ranks 3,5", 2},
                                         {"--ranks-per-node 4", 2},

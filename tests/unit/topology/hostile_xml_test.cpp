@@ -91,6 +91,30 @@ TEST(HostileXml, UnknownRootElement) {
   expect_error("<topology version=\"2.0\"/>", "no Machine");
 }
 
+TEST(HostileXml, OneDocumentAndNothingBehindIt) {
+  const std::string one = nccl("");
+  expect_error(one + "garbage", "text after the root element, at byte " + std::to_string(one.size()));
+  expect_error(one + "\n<!-- a --> x", "text after the root element");
+  expect_error(one + "<![CDATA[x]]>", "text after the root element");
+  expect_error(one + one, "a second root element");
+  expect_error("<system/>" + one, "a second root element");
+  const auto fine =
+      parse_machine("<?xml version=\"1.0\"?>\n<!-- a -->" + one + "\r\n <!-- b --> <?c?>\n", "a");
+  EXPECT_TRUE(fine.ok()) << fine.status().message();
+}
+
+TEST(HostileXml, OtherEncodingsAreNamed) {
+  const std::string one = nccl("");
+  for (const bool little : {true, false}) {
+    for (const bool mark : {true, false}) {
+      std::string wide = !mark ? "" : little ? "\xff\xfe" : "\xfe\xff";
+      for (const char c : one) wide += little ? std::string{c, '\0'} : std::string{'\0', c};
+      expect_error(wide, "UTF-16 or UTF-32, not UTF-8");
+    }
+  }
+  EXPECT_TRUE(parse_machine("\xef\xbb\xbf" + one, "a").ok()) << "UTF-8 with a mark";
+}
+
 TEST(HostileXml, EveryTruncationOfARealFileIsAnError) {
   for (const char* name : {"nccl-aws-p4d.xml", "hwloc-dgx2.xml"}) {
     const std::string whole = file_text(name);

@@ -1,6 +1,8 @@
 // How bus ids, CPU sets and link speeds are written.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "topology/bus_id.hpp"
 #include "topology/cpu_list.hpp"
 #include "topology/pci_ids.hpp"
@@ -37,6 +39,26 @@ TEST(CpuList, ReadsMasksHighestWordFirst) {
   for (const char* text : {"xyz", "1,,1", "123456789", ",", "0-3"})
     EXPECT_FALSE(parse_cpu_mask(text).ok()) << text;
   EXPECT_FALSE(parse_cpu_mask(std::string(1 << 20, 'f')).ok());
+}
+
+TEST(GpuLinkRate, OfAnUnknownArchitectureIsThatOfTheNewestKnownBeforeIt) {
+  EXPECT_EQ(gpu_link_rate(LinkKind::nvlink, "sm_90").gb_per_s, 25);
+  EXPECT_TRUE(gpu_link_rate(LinkKind::nvlink, "sm_90").known);
+  EXPECT_EQ(gpu_link_rate(LinkKind::nvlink, "sm_103").gb_per_s, 50);
+  EXPECT_TRUE(gpu_link_rate(LinkKind::nvlink, "sm_103").known);
+  for (const auto& [kind, arch, rate, like] : {std::tuple(LinkKind::nvlink, "sm_120", 50., "sm_103"),
+                                               {LinkKind::nvlink, "sm_75", 25., "sm_70"},
+                                               {LinkKind::nvlink, "sm_50", 25., ""},
+                                               {LinkKind::nvlink, "", 25., ""},
+                                               {LinkKind::nvlink, "gfx942", 25., ""},
+                                               {LinkKind::xgmi, "gfx950", 64., "gfx942"},
+                                               {LinkKind::xgmi, "gfx909", 46., "gfx908"},
+                                               {LinkKind::xgmi, "gfxyz", 50., ""}}) {
+    const GpuLinkRate found = gpu_link_rate(kind, arch);
+    EXPECT_FALSE(found.known) << arch;
+    EXPECT_EQ(found.gb_per_s, rate) << arch;
+    EXPECT_EQ(found.like, like) << arch;
+  }
 }
 
 TEST(PcieRate, FollowsGenerationAndWidth) {

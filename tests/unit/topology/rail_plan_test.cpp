@@ -280,6 +280,39 @@ TEST(RailPlan, ARankWithoutAGpuGetsNoMoreThanTheLinkOfItsNic) {
   EXPECT_DOUBLE_EQ(plan_of(sketch.build(), 1).places[0].gb_per_s, 30);
 }
 
+TEST(RailPlan, RanksWithoutGpusShareTheLinksAboveTheirNics) {
+  OneBridge sketch;
+  const int near = sketch.pci(PciKind::pci_switch, sketch.bridge, sketch.node, 16);
+  for (int i = 0; i < 2; ++i) sketch.nic(near, sketch.node, 200'000);
+  const Machine machine = sketch.build();
+  const RailPlan plan = plan_of(machine, 2);
+  EXPECT_DOUBLE_EQ(plan.node_gb_per_s, 16) << "not 50";
+  EXPECT_DOUBLE_EQ(plan.places[0].gb_per_s, 8);
+  EXPECT_DOUBLE_EQ(plan.places[0].alone_gb_per_s, 16);
+  ASSERT_FALSE(plan.notes.empty());
+  expect_says(plan.notes[0],
+              "2 ranks' PCIe links on the way carry less than the NICs: 16.0 GB/s for local rank 0");
+}
+
+TEST(RailPlan, RatesThatDifferAreToldApart) {
+  OneBridge sketch;
+  for (const int64_t mbit : {100'000, 98'000}) {
+    const int near = sketch.new_switch(sketch.bridge);
+    sketch.gpu(near, sketch.node);
+    sketch.nic(near, sketch.node, mbit);
+  }
+  const RailPlan plan = plan_of(sketch.build(), 2);
+  ASSERT_EQ(plan.notes.size(), 1u);
+  expect_says(plan.notes[0], "12.2 to 12.5 GB/s");
+  OneBridge close;
+  for (const int64_t mbit : {10'000, 9'850}) {
+    const int near = close.new_switch(close.bridge);
+    close.gpu(near, close.node);
+    close.nic(near, close.node, mbit);
+  }
+  expect_says(plan_of(close.build(), 2).notes.at(0), "1.23 to 1.25 GB/s");
+}
+
 TEST(RailPlan, AgreesWithPlacesAndAssignments) {
   for (const char* name :
        {"nccl-aws-p4d.xml", "nccl-azure-ndv4.xml", "nccl-oci-h100.xml", "rccl-8x-mi250x.xml",
