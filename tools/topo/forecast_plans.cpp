@@ -125,8 +125,9 @@ Result<AlltoallPlans> plans_for(const topology::Cluster& cluster, uint64_t bytes
   plans.choice = algorithms::choose(cluster, {bytes_per_pair}, cost, parameters,
                                     config.algorithm ? &*config.algorithm : nullptr, config.carriers);
   if (on_gpus) {  // AlltoallRunner::engine_plan()
+    parameters = config.engine_parameters();
+    parameters.direct = true;
     parameters.eager_limit = 0;
-    parameters.chunk_bytes = config.engine_chunk_bytes;
   }
   parameters.carriers = plans.choice.carriers;
   parameters.push = plans.choice.push;

@@ -27,8 +27,7 @@ SourceHeader Handle::describe(const TopK& topk) const {
   header.pad = rules_.pad ? 1 : 0;
   header.undefined_padding = rules_.undefined_padding ? 1 : 0;
   header.group = group_->number();
-  const runtime::CommConfig& config = communicator().config();
-  header.chunk_bytes = on_device_ ? config.engine_chunk_bytes : config.parameters.chunk_bytes;
+  header.chunk_bytes = network_parameters().chunk_bytes;
   if (topk.tokens > options.max_tokens) {
     header.problem = SourceHeader::too_many_tokens;
     return header;
@@ -48,6 +47,11 @@ std::string Handle::layout_text() const {
   if (!static_) return fmt::format("ep layout, handle {}", number());
   return fmt::format("ep static layout of {} tokens top-{}, handle {}", rules_.max_tokens, rules_.max_topk,
                      number());
+}
+
+algorithms::Parameters Handle::network_parameters() const {
+  const runtime::CommConfig& config = communicator().config();
+  return on_device_ ? config.engine_parameters() : config.parameters;
 }
 
 Status Handle::exchange(SourceHeader header, const TopK& topk) {
@@ -187,7 +191,7 @@ Status Handle::make_plans() {
   node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
                       sources_);
   EPCCL_ASSIGN(algorithms::TokenExchange exchange, make_exchange(layout()));
-  plans_.use(std::move(exchange), turn_blocks_, keep);
+  plans_.use(std::move(exchange), turn_blocks_, network_parameters().send_window, keep);
   return {};
 }
 
@@ -308,7 +312,7 @@ void Handle::take_streams() {
   cuts_ = frame_cuts_;
   strategy_ = frame_strategy_;
   turn_blocks_ = frame_turn_blocks_;
-  plans_.use(device_layout_->streams()->exchange(), turn_blocks_, keep);
+  plans_.use(device_layout_->streams()->exchange(), turn_blocks_, network_parameters().send_window, keep);
   use_lists_of_kernels();
 }
 

@@ -150,6 +150,8 @@ class Handle {
   static Status no_routing();
   Status update_as(const SourceHeader& header, const TopK& topk);
   uint32_t k_of_routing(const TopK& topk) const;
+  /// How blocks of tokens go to other nodes.
+  algorithms::Parameters network_parameters() const;
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
   Status choose();

@@ -2,9 +2,11 @@
 
 namespace epccl::ep {
 
-void RoutingPlans::use(algorithms::TokenExchange exchange, uint32_t turn_blocks, bool keep) {
+void RoutingPlans::use(algorithms::TokenExchange exchange, uint32_t turn_blocks, uint64_t send_window,
+                       bool keep) {
   exchange_ = std::move(exchange);
   turn_blocks_ = turn_blocks;
+  send_window_ = send_window;
   device_plans_.forget(keep);
   if (keep) return;
   dispatch_plans_.clear();
@@ -16,7 +18,7 @@ algorithms::TokenParameters RoutingPlans::parameters(uint64_t row_bytes) const {
   algorithms::TokenParameters parameters;
   parameters.row_bytes = row_bytes;
   parameters.scratch_bytes = config.scratch_bytes;
-  parameters.send_window = config.send_window;
+  parameters.send_window = send_window_;
   parameters.turn_blocks = turn_blocks_;
   return parameters;
 }

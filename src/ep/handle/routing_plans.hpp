@@ -22,8 +22,8 @@ class RoutingPlans {
   RoutingPlans(const Group& group, Add add_sums, Add add_fetched)
       : group_(group), add_sums_(std::move(add_sums)), add_fetched_(std::move(add_fetched)) {}
 
-  /// The routing is another. `keep`: plans that were made serve it as well.
-  void use(algorithms::TokenExchange exchange, uint32_t turn_blocks, bool keep);
+  /// The routing is another. `send_window`: bytes a rank has under way to other nodes. `keep`: plans that were made serve it as well.
+  void use(algorithms::TokenExchange exchange, uint32_t turn_blocks, uint64_t send_window, bool keep);
   /// On a device, kernels have made its tables, all but their counts.
   void tables_are(const runtime::TablesThere& there, DevicePlans::HandOutsOf hand_outs) {
     device_plans_.tables_are(there, std::move(hand_outs));
@@ -58,6 +58,7 @@ class RoutingPlans {
   const Add add_sums_, add_fetched_;
   algorithms::TokenExchange exchange_;
   uint32_t turn_blocks_ = 1;
+  uint64_t send_window_ = 0;
   std::map<DispatchKind, runtime::CompiledPlan> dispatch_plans_;
   std::map<uint64_t, runtime::CompiledPlan> combine_plans_;
   DevicePlans device_plans_;

@@ -84,16 +84,13 @@ Result<plan::RankPlan> AlltoallRunner::engine_plan(const algorithms::Choice& cho
                                                    int rank) const {
   const bool across = cluster_.nodes() > 1;
   const auto peers = static_cast<uint64_t>(cluster_.ranks());
-  algorithms::Parameters parameters = config_.parameters;
+  algorithms::Parameters parameters = across ? config_.engine_parameters() : config_.parameters;
   parameters.direct = direct;
   parameters.eager_limit =
       direct ? 0 : std::max(parameters.eager_limit, parameters.scratch_bytes / (4 * peers));
   if (across) {
     parameters.carriers = choice.carriers;
     parameters.push = choice.push;
-    parameters.chunk_bytes = config_.engine_chunk_bytes;
-    // The host notices late that a message is through: others are under way meanwhile.
-    parameters.send_window = std::max(parameters.send_window, 4 * parameters.chunk_bytes);
   }
   EPCCL_TRY(algorithms::check(cluster_, parameters));
   return algorithms::build_alltoall(across ? choice.algorithm : algorithms::Algorithm::flat, cluster_,

@@ -139,6 +139,14 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   return config;
 }
 
+// The host notices late that a message is through: others are under way meanwhile.
+algorithms::Parameters CommConfig::engine_parameters() const {
+  algorithms::Parameters made = parameters;
+  made.chunk_bytes = engine_chunk_bytes;
+  made.send_window = std::max(made.send_window, 4 * engine_chunk_bytes);
+  return made;
+}
+
 std::string CommConfig::agreement() const {
   return fmt::format(
       "ALGO={} VARIANT={} CARRIERS={} CHUNK_SIZE={} CHUNK_SIZE(engines)={} SCRATCH_SIZE={} EAGER_LIMIT={} "

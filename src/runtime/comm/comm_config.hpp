@@ -59,6 +59,8 @@ struct CommConfig {
       0;                   // of messages to other nodes; 0: they go whole, no rank can have memory of a GPU
   std::string gpus_apart;  // which GPUs of a node cannot map each other's memory, and why; empty: none known
 
+  /// Of plans between nodes that a GPU's queues run.
+  algorithms::Parameters engine_parameters() const;
   /// The part that must be the same on every rank, as text.
   std::string agreement() const;
 };
