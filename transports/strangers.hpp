@@ -11,7 +11,6 @@
 #include <list>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/descriptor_limit.hpp"
 #include "base/log.hpp"
 #include "base/net.hpp"
@@ -35,7 +34,6 @@ class Strangers {
     Hello hello;
     size_t filled = 0;
     uint64_t number = 0;
-    double since = 0;
   };
 
   explicit Strangers(int ranks) : most_(static_cast<size_t>(ranks) + beside_ranks) {}
@@ -55,9 +53,9 @@ class Strangers {
       make_room_above(socket.get());
       const uint64_t number = next_++;
       if (!prepare(socket.get(), number)) continue;
-      waiting_.push_back({std::move(socket), {}, 0, number, now_seconds()});
+      waiting_.push_back({std::move(socket), {}, 0, number});
       read(number, rank, greeted);
-      make_room(rank);
+      make_room(rank, greeted);
     }
   }
 
@@ -95,18 +93,19 @@ class Strangers {
   // Who says nothing must not keep others out; nor may a rank be sent away, which it would take for this one's end: all others may dial
   // in the same moment, and say who they are when they next look. So those that have been silent for longest go first.
   static constexpr size_t beside_ranks = 128;
-  static constexpr double patience_seconds = 5;
 
-  void make_room(int rank) {
-    if (waiting_.size() <= most_) return;
-    if (!std::exchange(told_of_silence_, true))
-      log::warn(log::net, rank,
-                "{} connections have not said who they are; closing the oldest, the first from {}",
-                waiting_.size(), net::peer_name(waiting_.front().socket.get()));
-    const double now = now_seconds();
-    std::erase_if(waiting_,
-                  [now](const Stranger& stranger) { return now - stranger.since > patience_seconds; });
-    while (waiting_.size() > most_) waiting_.pop_front();
+  template <typename Greeted>
+  void make_room(int rank, Greeted greeted) {
+    while (waiting_.size() > most_) {
+      const uint64_t oldest = waiting_.front().number;
+      read(oldest, rank, greeted);  // it may have said so meanwhile
+      if (waiting_.empty() || waiting_.front().number != oldest) continue;
+      if (!std::exchange(told_of_silence_, true))
+        log::warn(log::net, rank,
+                  "{} connections have not said who they are; closing the oldest, the first from {}",
+                  waiting_.size(), net::peer_name(waiting_.front().socket.get()));
+      waiting_.pop_front();
+    }
   }
 
   const size_t most_;

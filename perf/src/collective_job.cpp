@@ -134,6 +134,15 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
     return line.help;
   }
 
+  static Status check_typed(int argc, char** argv) {
+    return parse_command_line(argc, argv, "", "auto").status();
+  }
+
+  Status check_ranks() const {
+    if (options.root < environment.ranks) return {};
+    return error(Code::invalid_argument, "--root {}: there are {} ranks", options.root, environment.ranks);
+  }
+
   Result<bool> load() {
     if (options.pattern.kind == Pattern::Kind::file) {
       EPCCL_ASSIGN(matrix, load_counts(options.pattern.path, environment.ranks));
@@ -144,8 +153,6 @@ struct CollectiveJob : JobState<Options, RunInfo, Row> {
       // Or nothing would go on in the background; a GPU's NULL stream does.
       options.stream = options.device == "host";
     }
-    if (options.root >= environment.ranks)
-      return error(Code::invalid_argument, "--root {}: there are {} ranks", options.root, environment.ranks);
     return false;
   }
 

@@ -71,17 +71,22 @@ int measure_and_report(Job& job, Output& output) {
   return written && output.printed() && total_wrong(job.rows) == 0 ? 0 : exit_failed;
 }
 
-/// Everything that can be wrong before other ranks are involved. `exit_status`: there is nothing to measure.
+/// Everything that can be wrong before other ranks are involved. `exit_status`: there is nothing to measure. `is_typed`: what is wrong
+/// stands in the command line.
 template <class Job>
-Status prepare(Job& job, int argc, char** argv, std::optional<int>& exit_status) {
+Status prepare(Job& job, int argc, char** argv, std::optional<int>& exit_status, bool& is_typed) {
   const Result<std::optional<runtime::LaunchEnv>> environment = runtime::launch_environment();
   if (environment.ok() && *environment) job.environment = **environment;
+  is_typed = !Job::check_typed(argc, argv).ok();
   EPCCL_ASSIGN(std::string help, job.read(argc, argv));
   if (!help.empty()) {
     exit_status = job.environment.rank != 0 || write_out(help + "\n") ? 0 : exit_failed;
     return {};
   }
   EPCCL_TRY(environment.status());  // only now: --help needs none
+  Status ranks = job.check_ranks();
+  is_typed = !ranks.ok();
+  EPCCL_TRY(std::move(ranks));
   EPCCL_ASSIGN(const bool was_all, job.load());
   if (was_all) {
     exit_status = 0;
@@ -96,6 +101,8 @@ Status prepare(Job& job, int argc, char** argv, std::optional<int>& exit_status)
 
 /// The process's exit status. Beside what JobState has, a Job has
 ///   Result<std::string> read(argc, argv)         the command line into `options`; the text of --help, if it is asked for
+///   static Status check_typed(argc, argv)        the same of the command line alone, whatever the environment has
+///   Status check_ranks() const                   what is wrong with it for so many ranks
 ///   Result<bool> load()                          what files they name; true: that was all
 ///   std::vector<std::string> algorithms() const  a communicator for each
 ///   std::string identity() const                 what must be equal on all ranks
@@ -104,11 +111,11 @@ Status prepare(Job& job, int argc, char** argv, std::optional<int>& exit_status)
 template <class Job>
 int run_job(Job& job, int argc, char** argv) {
   std::optional<int> exit_status;
-  const Status status = prepare(job, argc, argv, exit_status);
+  bool is_typed = false;
+  const Status status = prepare(job, argc, argv, exit_status, is_typed);
   if (!status.ok()) {
-    // What was typed is the same on all ranks: one of them says what is wrong with it.
-    const bool is_everyones = status.code() == Code::invalid_argument;
-    if (job.environment.rank == 0 || !is_everyones) complain(job.environment.rank, status);
+    // What was typed is the same on all ranks: one of them says what is wrong with it. Of its environment and its files each speaks.
+    if (job.environment.rank == 0 || !is_typed) complain(job.environment.rank, status);
     return exit_usage;
   }
   if (exit_status) return *exit_status;

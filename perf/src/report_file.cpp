@@ -20,6 +20,12 @@ std::string behind_links(const std::string& path) {
   return none ? path : real.string();
 }
 
+/// /dev/stdout, where that goes to a file: what is printed there has to stay in it.
+bool is_standard_output(const struct stat& there) {
+  struct stat output {};
+  return fstat(STDOUT_FILENO, &output) == 0 && output.st_dev == there.st_dev && output.st_ino == there.st_ino;
+}
+
 Status write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -38,6 +44,11 @@ Result<ReportFile> ReportFile::open(const std::string& path) {
   file.beside_ = fmt::format("{}.{}", file.path_, getpid());
   struct stat there {};
   const bool exists = stat(file.path_.c_str(), &there) == 0;
+  if (exists && is_standard_output(there)) {
+    file.in_place_ = UniqueFd(dup(STDOUT_FILENO));
+    file.is_appended_ = true;
+    return file;
+  }
   const bool may_be_replaced = !exists || (S_ISREG(there.st_mode) && access(file.path_.c_str(), W_OK) == 0);
   if (may_be_replaced && file.create_beside().ok()) {
     unlink(file.beside_.c_str());
@@ -51,7 +62,7 @@ Result<ReportFile> ReportFile::open(const std::string& path) {
 
 Status ReportFile::write(std::string_view text) {
   if (is_replaced()) return replace(text);
-  static_cast<void>(ftruncate(in_place_.get(), 0));  // a pipe has no length
+  if (!is_appended_) static_cast<void>(ftruncate(in_place_.get(), 0));  // a pipe has no length
   return write_all(in_place_.get(), text);
 }
 

@@ -26,7 +26,8 @@ class ReportFile {
 
   std::string path_, beside_;
   UniqueFd in_place_;
-  mode_t mode_ = 0;  // of the file that is replaced; 0: there is none
+  bool is_appended_ = false;  // it is where the table goes as well
+  mode_t mode_ = 0;           // of the file that is replaced; 0: there is none
 };
 
 }  // namespace epccl::perf

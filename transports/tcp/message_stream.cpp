@@ -34,10 +34,10 @@ int most_send_buffer() {
   return most;
 }
 
-// What this process did (its buffer is gone), or the peer's end, or the way to it.
 // More than a process can have memory.
 constexpr uint64_t longest_message = uint64_t{1} << 47;
 
+// What this process did (its buffer is gone), or the peer's end, or the way to it.
 Status read_failure(int cause) {
   Status why = system_error(cause, "connection lost");
   const bool is_own = cause == EFAULT || cause == ENOMEM || cause == EINVAL || cause == EIO;

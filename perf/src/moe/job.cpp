@@ -257,6 +257,9 @@ struct MoeJob : JobState<Options, RunInfo, Row> {
     return line.help;
   }
 
+  static Status check_typed(int argc, char** argv) { return parse_command_line(argc, argv, "").status(); }
+  static Status check_ranks() { return {}; }
+
   Result<bool> load() {
     if (options.overlap) {
       EPCCL_TRY(MatrixProducts::available(options.device));

@@ -123,7 +123,11 @@ class Counter {
         hear(entry.fd);
       }
     }
-    std::erase_if(callers_, [now = now_seconds()](const auto& each) { return now >= each.second.deadline; });
+    std::erase_if(callers_, [now = now_seconds()](const auto& each) {
+      const bool is_late = now >= each.second.deadline;
+      if (is_late) reset_at_close(each.second.fd.get());
+      return is_late;
+    });
   }
 
   std::string missing() const {
@@ -141,6 +145,12 @@ class Counter {
     std::array<std::byte, sizeof(Receipt)> bytes{};
     size_t got = 0;
   };
+
+  /// To a caller a connection that is closed in order says that it is counted.
+  static void reset_at_close(int fd) {
+    const linger reset{1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
 
   void accept_all(int listener) {
     while (callers_.size() < max_callers) {
@@ -162,7 +172,10 @@ class Counter {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (got > 0) caller.got += static_cast<size_t>(got);
     if (got > 0 && caller.got < caller.bytes.size()) return;
-    if (caller.got == caller.bytes.size()) check(caller);
+    if (caller.got == caller.bytes.size())
+      check(caller);
+    else
+      reset_at_close(fd);
     callers_.erase(fd);
   }
 
@@ -227,11 +240,11 @@ struct Taken {
   bool is_counted = false;  // rank 0 has said that it knows
 };
 
-/// The id, when the one who listens at `at` is rank 0 of this job. `all_refuse`: false from then on where somebody may listen.
-Result<Taken> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline, bool& all_refuse) {
+/// The id, when the one who listens at `at` is rank 0 of this job. `refused`: nobody listens there.
+Result<Taken> fetch(const net::Endpoint& at, const Key& key, int rank, double deadline, bool& refused) {
   const double patience = std::min(port_patience, std::max(0.01, deadline - now_seconds()));
   const auto fd = net::connect_to(at, patience);
-  if (fd.ok() || fd.status().code() != Code::remote_error) all_refuse = false;
+  refused = !fd.ok() && fd.status().code() == Code::remote_error;
   if (!fd.ok()) return Status(Code::system_error, fd.status().message());  // nobody there has said anything
   Offer offer;
   if (read_all(fd->get(), std::as_writable_bytes(std::span(&offer, 1)), now_seconds() + patience) !=
@@ -274,29 +287,29 @@ Result<UniqueId> IdHandOut::take(int rank, double timeout) const {
   const double deadline = now_seconds() + timeout;
   Overdue overdue(rank, timeout);
   Status last, heard;  // what somebody who listens there said tells more than the ports where nobody does
-  std::optional<UniqueId> taken;
+  std::optional<std::pair<net::Endpoint, UniqueId>> taken;  // where, without hearing that it is counted
   do {
-    bool all_refuse = true;
     // Resolved anew each time: a name may appear only when its host is up.
     const auto addresses = net::resolve(host, 0);
     if (!addresses.ok()) last = addresses.status();
     for (net::Endpoint at : addresses.ok() ? *addresses : std::vector<net::Endpoint>()) {
       for (const uint16_t port : ports) {
         at.port = port;
-        auto offered = fetch(at, key, rank, deadline, all_refuse);
+        bool refused = false;
+        auto offered = fetch(at, key, rank, deadline, refused);
         if (offered.ok() && offered->is_counted) return offered->id;
+        // Rank 0 is through, so it has counted this one: what it said was lost.
+        if (refused && taken && taken->first == at) return taken->second;
         if (offered.ok())
-          taken = offered->id;
+          taken.emplace(at, offered->id);
         else
           (offered.status().code() == Code::remote_error ? heard : last) = std::move(offered).take_status();
       }
     }
-    // Rank 0 is through, so it has counted this one: what it said was lost.
-    if (taken && all_refuse && addresses.ok()) return *taken;
     overdue.look([&] { return fmt::format("for rank 0 to hand out the id at {}", host); });
     poll(nullptr, 0, static_cast<int>(retry_pause * 1e3));
   } while (now_seconds() < deadline);
-  if (taken) return *taken;
+  if (taken) return taken->second;
   return error(Code::remote_error,
                "rank {}: rank 0 did not hand out the id at {}, ports {} to {}, within {} s ({})", rank, host,
                ports.front(), ports.back(), timeout, heard.ok() ? last.message() : heard.message());

@@ -308,6 +308,56 @@ TEST_F(ShareId, CallerThatDoesNotHearThatItIsCountedCallsAgain) {
   EXPECT_TRUE(given.ok()) << given.message();
 }
 
+/// Brings both what the other says, but not the end of rank 0's connection; nobody listens there any more then.
+void relay_losing_the_end(UniqueFd listener, const net::Endpoint& rank_0) {
+  ASSERT_TRUE(net::wait_for(listener.get(), POLLIN, now_seconds() + patience));
+  const UniqueFd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  auto there = net::connect_to(rank_0, patience);
+  ASSERT_TRUE(caller && there.ok());
+  std::array<pollfd, 2> ends{{{caller.get(), POLLIN, 0}, {there->get(), POLLIN, 0}}};
+  for (;;) {
+    ASSERT_GT(poll(ends.data(), ends.size(), static_cast<int>(patience * 1e3)), 0);
+    std::array<char, 4096> bytes;
+    for (size_t from = 0; from < 2; ++from) {
+      if (ends[from].revents == 0) continue;
+      const ssize_t got = recv(ends[from].fd, bytes.data(), bytes.size(), 0);
+      if (got <= 0) {
+        listener.reset();
+        const linger reset{1, 0};
+        setsockopt(caller.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        return;
+      }
+      ASSERT_EQ(send(ends[1 - from].fd, bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL), got);
+    }
+  }
+}
+
+TEST_F(ShareId, CallerThatRankZeroHasCountedIsThroughWhenRankZeroIs) {
+  const std::vector<uint16_t> ports = quiet_ports();
+  net::Endpoint between = net::resolve("127.0.0.1", 0)->front();
+  auto listener = net::listen_at(between);
+  ASSERT_TRUE(listener.ok());
+  const UniqueId id = fresh_id();
+  Status given;
+  std::jthread giving([&] {
+    given = IdHandOut{"127.0.0.1", {ports.front()}, "our job"}.give(id, 2, patience);
+  });
+  net::Endpoint rank_0 = between;
+  rank_0.port = ports.front();
+  while (!net::connect_to(rank_0, patience).ok()) usleep(10'000);
+  std::jthread relay([&] { relay_losing_the_end(std::move(*listener), rank_0); });
+  const TakenPort silent;  // nobody of this job, and nobody who would say so
+  EXPECT_GE(silent.listens(), 0);
+  const double began = now_seconds();
+  const auto taken =
+      IdHandOut{"127.0.0.1", {between.port, silent.endpoint().port}, "our job"}.take(1, patience);
+  EXPECT_LT(now_seconds() - began, patience / 2);
+  ASSERT_TRUE(taken.ok()) << taken.status().message();
+  EXPECT_EQ(taken->bytes, id.bytes);
+  giving.join();
+  EXPECT_TRUE(given.ok()) << given.message();
+}
+
 TEST_F(ShareId, RankZeroThatIsKnownByNameIsReachedAtAnyOfItsAddresses) {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
