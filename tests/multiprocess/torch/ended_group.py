@@ -1,8 +1,8 @@
 """A group that has ended keeps nothing of its store: neither the port of a TCPStore nor the file of a FileStore."""
 
+import contextlib
 import gc
 import os
-import socket
 import tempfile
 
 import torch
@@ -20,14 +20,29 @@ def make_and_end(**options):
     gc.collect()
 
 
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-for number in range(2):
-    store = dist.TCPStore("127.0.0.1", port, 1, is_master=True)  # of the same port again: EADDRINUSE if the first one still has it
-    make_and_end(store=store)
-    del store
-    gc.collect()
+def listens(port):
+    """Whether a socket of this process listens there."""
+    own = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the folder's own, which is closed by now
+            own.add(os.readlink(f"/proc/self/fd/{number}"))
+    listening = "0A"
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        with contextlib.suppress(FileNotFoundError), open(table) as lines:
+            for fields in [line.split() for line in lines][1:]:
+                at = int(fields[1].rsplit(":", 1)[1], 16)
+                if at == port and fields[3] == listening and f"socket:[{fields[9]}]" in own:
+                    return True
+    return False
+
+
+store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True)
+port = store.port
+assert listens(port), "this test sees no listening sockets"
+make_and_end(store=store)
+del store
+gc.collect()
+assert not listens(port), "the store that listens there is still there"
 
 with tempfile.TemporaryDirectory() as folder:
     place = os.path.join(folder, "store")
