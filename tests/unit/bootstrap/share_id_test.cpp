@@ -260,102 +260,81 @@ TEST_F(ShareId, CallerWithAnotherKeyGetsNothingAndHarmsNobody) {
   EXPECT_EQ(taken->bytes, id.bytes);
 }
 
-/// Stands between a rank and rank 0, and loses what the first caller answers.
-void relay_losing_the_first_answer(int listener, const net::Endpoint& rank_0) {
-  for (const bool loses : {true, false}) {
-    ASSERT_TRUE(net::wait_for(listener, POLLIN, now_seconds() + patience));
-    const UniqueFd caller(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+/// Rank 0 hands out an id at `rank_0`; others know it at `between`, where the test stands.
+struct RelayedHandOut {
+  UniqueId id = fresh_id();
+  net::Endpoint between = net::resolve("127.0.0.1", 0)->front(), rank_0 = between;
+  UniqueFd listener = net::listen_at(between).value();
+  Status given;
+  std::jthread giving;
+
+  explicit RelayedHandOut(uint16_t port) {
+    rank_0.port = port;
+    giving = std::jthread([this, port] {
+      given = IdHandOut{"127.0.0.1", {port}, "our job"}.give(id, 2, patience);
+    });
+    while (!net::connect_to(rank_0, patience).ok()) usleep(10'000);
+  }
+
+  /// Brings the next caller and rank 0 what the other says (0: the caller, 1: rank 0). `is_lost(from, bytes)`: the caller is cut off
+  /// instead; no bytes: the end.
+  template <typename IsLost>
+  void relay(IsLost is_lost) {
+    ASSERT_TRUE(net::wait_for(listener.get(), POLLIN, now_seconds() + patience));
+    const UniqueFd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     auto there = net::connect_to(rank_0, patience);
     ASSERT_TRUE(caller && there.ok());
     std::array<pollfd, 2> ends{{{caller.get(), POLLIN, 0}, {there->get(), POLLIN, 0}}};
-    for (bool open = true; open;) {
+    for (;;) {
       ASSERT_GT(poll(ends.data(), ends.size(), static_cast<int>(patience * 1e3)), 0);
       std::array<char, 4096> bytes;
-      for (size_t from = 0; from < 2 && open; ++from) {
+      for (size_t from = 0; from < 2; ++from) {
         if (ends[from].revents == 0) continue;
         const ssize_t got = recv(ends[from].fd, bytes.data(), bytes.size(), 0);
-        const bool lost = loses && from == 0;
-        if (got <= 0 || lost) open = false;
-        if (lost) {
+        if (is_lost(from, got)) {
           const linger reset{1, 0};
           setsockopt(caller.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-        } else if (got > 0) {
-          ASSERT_EQ(send(ends[1 - from].fd, bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL), got);
+          return;
         }
+        if (got <= 0) return;
+        ASSERT_EQ(send(ends[1 - from].fd, bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL), got);
       }
     }
   }
-}
+
+  void expect_taken(const Result<UniqueId>& taken) {
+    ASSERT_TRUE(taken.ok()) << taken.status().message();
+    EXPECT_EQ(taken->bytes, id.bytes);
+    giving.join();
+    EXPECT_TRUE(given.ok()) << given.message();
+  }
+};
 
 TEST_F(ShareId, CallerThatDoesNotHearThatItIsCountedCallsAgain) {
-  const std::vector<uint16_t> ports = quiet_ports();
-  net::Endpoint between = net::resolve("127.0.0.1", 0)->front();
-  const auto listener = net::listen_at(between);
-  ASSERT_TRUE(listener.ok());
-  const UniqueId id = fresh_id();
-  Status given;
-  std::jthread giving([&] {
-    given = IdHandOut{"127.0.0.1", {ports.front()}, "our job"}.give(id, 2, patience);
+  RelayedHandOut hand_out(quiet_ports().front());
+  std::jthread relay([&] {
+    hand_out.relay([](size_t from, ssize_t) { return from == 0; });
+    hand_out.relay([](size_t, ssize_t) { return false; });
   });
-  net::Endpoint rank_0 = between;
-  rank_0.port = ports.front();
-  while (!net::connect_to(rank_0, patience).ok()) usleep(10'000);
-  std::jthread relay([&] { relay_losing_the_first_answer(listener->get(), rank_0); });
-  const auto taken = IdHandOut{"127.0.0.1", {between.port}, "our job"}.take(1, patience);
-  ASSERT_TRUE(taken.ok()) << taken.status().message();
-  EXPECT_EQ(taken->bytes, id.bytes);
-  giving.join();
-  EXPECT_TRUE(given.ok()) << given.message();
-}
-
-/// Brings both what the other says, but not the end of rank 0's connection; nobody listens there any more then.
-void relay_losing_the_end(UniqueFd listener, const net::Endpoint& rank_0) {
-  ASSERT_TRUE(net::wait_for(listener.get(), POLLIN, now_seconds() + patience));
-  const UniqueFd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  auto there = net::connect_to(rank_0, patience);
-  ASSERT_TRUE(caller && there.ok());
-  std::array<pollfd, 2> ends{{{caller.get(), POLLIN, 0}, {there->get(), POLLIN, 0}}};
-  for (;;) {
-    ASSERT_GT(poll(ends.data(), ends.size(), static_cast<int>(patience * 1e3)), 0);
-    std::array<char, 4096> bytes;
-    for (size_t from = 0; from < 2; ++from) {
-      if (ends[from].revents == 0) continue;
-      const ssize_t got = recv(ends[from].fd, bytes.data(), bytes.size(), 0);
-      if (got <= 0) {
-        listener.reset();
-        const linger reset{1, 0};
-        setsockopt(caller.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-        return;
-      }
-      ASSERT_EQ(send(ends[1 - from].fd, bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL), got);
-    }
-  }
+  hand_out.expect_taken(IdHandOut{"127.0.0.1", {hand_out.between.port}, "our job"}.take(1, patience));
 }
 
 TEST_F(ShareId, CallerThatRankZeroHasCountedIsThroughWhenRankZeroIs) {
-  const std::vector<uint16_t> ports = quiet_ports();
-  net::Endpoint between = net::resolve("127.0.0.1", 0)->front();
-  auto listener = net::listen_at(between);
-  ASSERT_TRUE(listener.ok());
-  const UniqueId id = fresh_id();
-  Status given;
-  std::jthread giving([&] {
-    given = IdHandOut{"127.0.0.1", {ports.front()}, "our job"}.give(id, 2, patience);
+  RelayedHandOut hand_out(quiet_ports().front());
+  std::jthread relay([&] {
+    hand_out.relay([&](size_t from, ssize_t bytes) {
+      const bool is_end = from == 1 && bytes <= 0;
+      if (is_end) hand_out.listener.reset();  // nobody listens there any more
+      return is_end;
+    });
   });
-  net::Endpoint rank_0 = between;
-  rank_0.port = ports.front();
-  while (!net::connect_to(rank_0, patience).ok()) usleep(10'000);
-  std::jthread relay([&] { relay_losing_the_end(std::move(*listener), rank_0); });
   const TakenPort silent;  // nobody of this job, and nobody who would say so
   EXPECT_GE(silent.listens(), 0);
   const double began = now_seconds();
   const auto taken =
-      IdHandOut{"127.0.0.1", {between.port, silent.endpoint().port}, "our job"}.take(1, patience);
+      IdHandOut{"127.0.0.1", {hand_out.between.port, silent.endpoint().port}, "our job"}.take(1, patience);
   EXPECT_LT(now_seconds() - began, patience / 2);
-  ASSERT_TRUE(taken.ok()) << taken.status().message();
-  EXPECT_EQ(taken->bytes, id.bytes);
-  giving.join();
-  EXPECT_TRUE(given.ok()) << given.message();
+  hand_out.expect_taken(taken);
 }
 
 TEST_F(ShareId, RankZeroThatIsKnownByNameIsReachedAtAnyOfItsAddresses) {
