@@ -38,6 +38,8 @@ class Carrying {
 
   /// A call begins, which has `sends` that might be carried.
   void begin(const algorithms::GroupSends& sends);
+  /// Whether any of them is, by the policy.
+  bool worthwhile() const { return inside_ && worthwhile_; }
   /// Has a message carried. False: it is to be sent directly.
   bool offer(int destination, transports::MessageKey key, const void* data, size_t bytes,
              transports::Completion& completion);

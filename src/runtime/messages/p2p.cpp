@@ -52,13 +52,14 @@ Status P2p::start(const std::vector<P2pOperation>& operations) {
   auto flight = in_flight_.begin();
   for (const P2pOperation& operation : operations)
     if (!is_own(operation)) enlist(*flight++, operation, sends);
+  carrying_.begin(sends);
+  gathering_ = false;
   if (std::ranges::any_of(pending_, [](const InFlight* each) { return each->cut != nullptr; }))
     begin_pieces();
-  carrying_.begin(sends);
   // What neighbours may carry is laid out before anything else: then it finds them still in this call.
   for (InFlight* each : pending_)
     if (each->may_be_carried) EPCCL_TRY(start_remote(*each));
-  carrying_.lay_out();
+  if (!gathering_) carrying_.lay_out();
   for (InFlight* each : pending_)
     if (!each->may_be_carried) EPCCL_TRY(start_remote(*each));
   EPCCL_TRY(copy_own(own, std::to_address(flight)));
@@ -92,9 +93,10 @@ void P2p::enlist(InFlight& flight, const P2pOperation& operation, algorithms::Gr
   pending_.push_back(&flight);
   flight.over_network = !cluster_.same_node(rank_, operation.peer);
   if (flight.over_network) ++over_network_;
-  if (is_cut(flight)) return cut(flight);
-  flight.may_be_carried = flight.over_network && operation.is_send && operation.gpu == nullptr &&
-                          carrying_.possible() && operation.bytes <= carrying_.largest();
+  if (is_cut(flight)) cut(flight);
+  const bool in_pieces = flight.cut != nullptr && flight.cut->message.pieces > 1;
+  flight.may_be_carried = flight.over_network && operation.is_send && !in_pieces && carrying_.possible() &&
+                          operation.bytes <= carrying_.largest();
   if (!flight.may_be_carried) return;
   ++sends.messages;
   sends.bytes += operation.bytes;
@@ -185,6 +187,8 @@ void P2p::begin_pieces() {
     its.message.lies_in = its.lies_in.get();
     its.message.way = its.lies_in != nullptr ? Way::direct : Way::staged;
     if (its.lies_in != nullptr) continue;
+    its.message.is_held = flight->may_be_carried && carrying_.worthwhile();
+    gathering_ |= its.message.is_held;
     stage = operation.gpu->stage;
     largest = std::max(largest, operation.bytes);
     if (operation.is_send) sent_to.insert(operation.peer);
@@ -192,8 +196,20 @@ void P2p::begin_pieces() {
   pieces_->begin(stage, std::min(largest, pieces_->piece_bytes()), static_cast<int>(sent_to.size()));
 }
 
+// What lies on a GPU is laid out when all of it has come to the host: a parcel is laid out once.
+Status P2p::lay_out_gathered() {
+  gathering_ = false;
+  EPCCL_TRY(pieces_->hand_over([this](const MessagePieces::Message& message, const std::byte* data,
+                                      transports::Completion& completion) {
+    return carrying_.offer(message.peer, message.key, data, message.bytes, completion);
+  }));
+  carrying_.lay_out();
+  return {};
+}
+
 Result<bool> P2p::move_pieces() {
   EPCCL_ASSIGN(const bool moved, pieces_->move());
+  if (gathering_ && !pieces_->gathering()) EPCCL_TRY(lay_out_gathered());
   while (auto ended = pieces_->ended()) {
     transports::Completion& completion =
         reinterpret_cast<InFlight*>(ended->message.token)->completion;  // NOLINT: as cut() gave it

@@ -101,6 +101,7 @@ class P2p {
   bool is_cut(const InFlight& flight) const;
   void cut(InFlight& flight);
   void begin_pieces();
+  Status lay_out_gathered();
   Result<bool> move_pieces();
   Status start_on_gpu(InFlight& flight);
 
@@ -114,6 +115,7 @@ class P2p {
   std::vector<uint64_t> sent_, received_;                // messages so far, by peer: the key of the next
   std::vector<uint64_t> sent_pieces_, received_pieces_;  // so far, of messages behind their first
   std::optional<MessagePieces> pieces_;
+  bool gathering_ = false;           // what may be carried, and is not laid out yet
   std::vector<InFlight> in_flight_;  // of this call; made at its start, at its full length
   std::vector<InFlight*> pending_;   // those whose end has not been seen
   size_t over_network_ = 0;          // of these

@@ -24,6 +24,9 @@ void MessagePieces::begin(PinnedStage* stage, uint64_t largest, int peers, bool 
   pieces_.clear();
   unused_.clear();
   on_wire_.clear();
+  held_.clear();
+  coming_to_be_held_ = 0;
+  holding_ = true;
   spilt_.clear();
   peers_.clear();
   new_receives_.clear();
@@ -69,10 +72,11 @@ void MessagePieces::start_sends(Peer& to) {
     Piece& piece = take_piece(of);
     ++to.under_way;
     if (is_staged(piece)) {
+      if (is_held(piece)) ++coming_to_be_held_;
       piece.slot = stage_->out_slots.take();
       stage_->out.add({piece.slot, place(piece), piece.bytes}, reinterpret_cast<uint64_t>(&piece));
     } else {
-      unstaged_sends_.push_back(&piece);
+      (is_held(piece) ? held_ : unstaged_sends_).push_back(&piece);
     }
     if (of.started == of.message.pieces) to.sends.pop_front();
   }
@@ -112,17 +116,33 @@ Status MessagePieces::start_unstaged_sends() {
   return {};
 }
 
+// Its completion is going to be finished.
+void MessagePieces::wait_for(Piece& piece) {
+  drained_ = false;
+  on_wire_.push_back(&piece);
+}
+
 Status MessagePieces::put_on_wire(Piece& piece) {
   const Message& message = piece.of->message;
   const auto key = key_of(piece);
-  drained_ = false;
-  on_wire_.push_back(&piece);
+  wait_for(piece);
   Completion& completion = piece.completion;
   if (message.way == Way::direct && piece.bytes > 0)
     return begun(completion, network_.send_from(*message.lies_in, message.peer, key, place(piece),
                                                 piece.bytes, completion));
   const std::byte* const from = piece.slot != nullptr ? piece.slot : place(piece);
   return begun(completion, network_.send(message.peer, key, from, piece.bytes, completion));
+}
+
+Status MessagePieces::hand_over(const Taker& take) {
+  holding_ = false;
+  for (Piece* piece : std::exchange(held_, {})) {
+    if (take(piece->of->message, piece->slot, piece->completion))
+      wait_for(*piece);
+    else
+      EPCCL_TRY(put_on_wire(*piece));
+  }
+  return {};
 }
 
 Result<bool> MessagePieces::move() {
@@ -147,12 +167,20 @@ Status MessagePieces::poll_copies(bool& moved) {
   for (size_t i = 0; i < through_.size(); ++i) {
     Piece& piece = *reinterpret_cast<Piece*>(through_[i]);
     if (i < out) {
-      EPCCL_TRY(put_on_wire(piece));
+      EPCCL_TRY(filled(piece));
       continue;
     }
     stage_->in_slots.give_back(piece.slot);
     EPCCL_TRY(finish(piece));
   }
+  return {};
+}
+
+// What lies in its slot leaves.
+Status MessagePieces::filled(Piece& piece) {
+  if (!is_held(piece)) return put_on_wire(piece);
+  --coming_to_be_held_;
+  held_.push_back(&piece);
   return {};
 }
 

@@ -7,10 +7,13 @@
 // Both ends know alike how a message is cut; several pieces are under way to each peer: while one is copied another is on the wire.
 // Sends to a peer start in the order in which they were given. Every receive is posted at once (its first pieces), since
 // nobody knows what the sender waits for: where slots run out a piece lands in plain memory and goes on through a slot when it has come.
+//
+// A message may be *held* in its slot, for somebody else to take it from there.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,8 +48,16 @@ class MessagePieces {
     enum class Way : uint8_t { host, direct, staged } way = Way::host;
     const transports::DeviceMemory* lies_in = nullptr;  // where it is direct; stays until the message is over
     bool is_send = false;
+    bool is_held = false;  // a staged send of one piece, to be handed over
   };
   void add(const Message& message);
+
+  /// Messages are on their way to the slots where they are held.
+  bool gathering() const { return coming_to_be_held_ > 0; }
+  /// Offers each message that is held to somebody who takes it (and finishes its completion, some time), or not: then it is sent, as are
+  /// those that find no slot before this.
+  using Taker = std::function<bool(const Message&, const std::byte* data, transports::Completion&)>;
+  Status hand_over(const Taker& take);
 
   /// Moves on what can move. True when anything did. On an error of the device messages may still be pending at the network, which has
   /// to cancel them before the next call and before this ends.
@@ -90,6 +101,7 @@ class MessagePieces {
   };
 
   Piece& take_piece(Open& of);
+  bool is_held(const Piece& piece) const { return piece.of->message.is_held && holding_; }
   static bool is_staged(const Piece& piece) {
     return piece.of->message.way == Way::staged && piece.bytes > 0;
   }
@@ -103,9 +115,11 @@ class MessagePieces {
   void start_sends(Peer& to);
   Status post(Open& of);
   Status put_on_wire(Piece& piece);
+  void wait_for(Piece& piece);
   Status start_receives();
   Status start_unstaged_sends();
   Status poll_copies(bool& moved);
+  Status filled(Piece& piece);
   Status poll_network(bool& moved);
   Status completed(Piece& piece);
   void land(Piece& piece);
@@ -122,6 +136,9 @@ class MessagePieces {
   std::deque<Open> open_;     // stable addresses, as of the pieces
   std::deque<Piece> pieces_;
   std::vector<Piece*> unused_, on_wire_;
+  std::vector<Piece*> held_;  // in their slots
+  size_t coming_to_be_held_ = 0;
+  bool holding_ = true;       // until they are handed over
   std::deque<Piece*> spilt_;  // have come, in plain memory
   std::map<int, Peer> peers_;
   std::vector<Open*> new_receives_;

@@ -26,7 +26,7 @@ class Mixed {
     stage_ = std::move(stage).value();
     pieces_.begin(stage_.get(), piece, 1);
   }
-  void start(uint32_t number, std::vector<std::byte>& memory, Way way) {
+  void start(uint32_t number, std::vector<std::byte>& memory, Way way, bool is_held = false) {
     Message message;
     message.token = number;
     message.peer = peer_;
@@ -38,6 +38,7 @@ class Mixed {
     message.way = way;
     message.lies_in = way == Way::direct ? &lent_ : nullptr;
     message.is_send = is_sender_;
+    message.is_held = is_held;
     pieces_.add(message);
   }
   bool move() {
@@ -112,6 +113,81 @@ TEST(MessagePiecesTest, OfAnotherLengthThanExpectedSaySo) {
           sender.pieces().stop();
           receiver.pieces().stop();
         }
+}
+
+/// Messages of less than a piece from a sender that holds them, to a receiver that expects them all.
+class HeldMessages : public testing::Test {
+ protected:
+  void start(const std::vector<uint64_t>& sizes) {
+    for (const uint64_t bytes : sizes) {
+      sent_.emplace_back(bytes, static_cast<std::byte>(bytes));
+      received_.emplace_back(bytes);
+    }
+    for (uint32_t number = 0; number < sizes.size(); ++number) {
+      sender_.start(number, sent_[number], Way::staged, true);
+      receiver_.start(number, received_[number], Way::host);
+    }
+  }
+  void gather() {
+    do sender_.move();
+    while (sender_.pieces().gathering());
+  }
+  void finish() {
+    while (sender_.outcomes.size() < sent_.size() || receiver_.outcomes.size() < sent_.size())
+      if (!sender_.move() && !receiver_.move()) std::this_thread::yield();
+    EXPECT_EQ(received_, sent_);
+  }
+  static Status refuse_all(MessagePieces& pieces) {
+    return pieces.hand_over([](const auto&...) { return false; });
+  }
+
+  Wire wire_{1};
+  Mixed sender_{wire_, 0}, receiver_{wire_, 1};
+  std::vector<std::vector<std::byte>> sent_, received_;
+};
+
+TEST_F(HeldMessages, StayInTheirSlotsUntilTheyAreHandedOver) {
+  start({100, 0, 299});
+  gather();
+  for (int i = 0; i < 100; ++i) sender_.move(), receiver_.move();
+  EXPECT_TRUE(sender_.outcomes.empty() && receiver_.outcomes.empty()) << "nothing has left";
+  EXPECT_TRUE(refuse_all(sender_.pieces()).ok());
+  finish();
+}
+
+TEST_F(HeldMessages, AreOverWhenWhoTookThemSaysSo) {
+  start({100, 0, 299});
+  gather();
+  std::map<uint64_t, transports::Completion*> taken;
+  const auto take = [&](const Message& message, const std::byte* data, transports::Completion& completion) {
+    EXPECT_TRUE(std::equal(data, data + message.bytes, sent_[message.token].begin()));
+    if (message.token == 0) return false;
+    taken[message.token] = &completion;
+    std::copy_n(data, message.bytes, received_[message.token].begin());
+    return true;
+  };
+  EXPECT_TRUE(sender_.pieces().hand_over(take).ok());
+  ASSERT_EQ(taken.size(), 2U);
+  while (sender_.outcomes.empty() || receiver_.outcomes.empty()) sender_.move(), receiver_.move();
+  EXPECT_EQ(sender_.outcomes.size(), 1U) << "that which was refused";
+  EXPECT_TRUE(sender_.pieces().on_network()) << "so it is waited for";
+  for (const auto& [token, completion] : taken) completion->finish(transports::Completion::State::done);
+  while (sender_.outcomes.size() < 3) sender_.move();
+  EXPECT_EQ(sender_.outcomes.at(2).bytes, 299U);
+  EXPECT_EQ(received_, sent_);
+  receiver_.pieces().stop();
+}
+
+TEST_F(HeldMessages, ThatFindASlotOnlyLaterAreSent) {
+  const std::vector<uint64_t> sizes(100, 200);  // there are about ten slots
+  start(sizes);
+  gather();
+  size_t offered = 0;
+  const auto count = [&](const auto&...) { return ++offered == 0; };
+  EXPECT_TRUE(sender_.pieces().hand_over(count).ok());
+  EXPECT_GT(offered, 0U);
+  EXPECT_LT(offered, sizes.size());
+  finish();
 }
 
 }  // namespace
