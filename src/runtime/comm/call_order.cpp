@@ -1,9 +1,20 @@
 #include "runtime/comm/call_order.hpp"
 
+#include <chrono>
+#include <utility>
+
 #include "base/caught.hpp"
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/long_wait.hpp"
 #include "runtime/comm/call_times.hpp"
 
 namespace epccl::runtime {
+namespace {
+
+constexpr std::chrono::milliseconds listening_period{20};
+
+}  // namespace
 
 std::optional<double> CallOrder::timeout_of_runner() const {
   const std::lock_guard lock(mutex_);
@@ -17,11 +28,38 @@ uint64_t CallOrder::take_ticket() {
 
 void CallOrder::pass(uint64_t ticket) {
   {
-    std::unique_lock lock(mutex_);
-    turn_.wait(lock, [&] { return now_serving_ == ticket; });
-    ++now_serving_;
+    const std::lock_guard lock(mutex_);
+    if (ticket == now_serving_)
+      next();
+    else
+      left_.insert(ticket);
   }
   turn_.notify_all();
+}
+
+// The turn of the next ticket that has not left the line.
+void CallOrder::next() {
+  do ++now_serving_;
+  while (left_.erase(now_serving_) > 0);
+}
+
+// The monitor is asked under the lock, and where no work does.
+Status CallOrder::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition) {
+  if (condition()) return {};
+  const double since = now_seconds();
+  LongWait long_wait(since, first_warning_);
+  while (!turn_.wait_for(lock, listening_period, condition)) {
+    if (somebody_works() || ahead_) continue;  // which hears of failures itself
+    EPCCL_TRY(monitor_.check_while_idle());
+    if (!failure_.ok()) return failed_before();
+    const double now = now_seconds();
+    if (!long_wait.is_due(now)) continue;
+    log::warn(log::coll, rank_,
+              "a call has been waiting for {:.0f} s for its turn: an earlier one of this communicator is "
+              "behind work of its stream that is not over",
+              now - since);
+  }
+  return {};
 }
 
 Status CallOrder::pass(uint64_t ticket, const std::function<Status()>& work) {
@@ -34,7 +72,7 @@ Status CallOrder::pass(uint64_t ticket, const std::function<Status()>& work) {
   return status;
 }
 
-Result<double> CallOrder::begin(uint64_t ticket, double timeout_seconds) {
+Admission CallOrder::begin(uint64_t ticket, double timeout_seconds) {
   std::unique_lock lock(mutex_);
   return begin(lock, ticket, timeout_seconds);
 }
@@ -55,16 +93,21 @@ void CallOrder::end_ahead(uint64_t ticket) {
   turn_.notify_all();
 }
 
-Result<double> CallOrder::begin_next() {
+Admission CallOrder::begin_next() {
   std::unique_lock lock(mutex_);
   return begin(lock, next_ticket_++, 0);
 }
 
-Result<double> CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds) {
-  turn_.wait(lock, [&] { return now_serving_ == ticket && !replaying_; });
+Admission CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds) {
+  if (Status heard = wait(lock, [&] { return now_serving_ == ticket && !replaying_; }); !heard.ok()) {
+    left_.insert(ticket);
+    Admission none = std::move(heard);
+    none.has_come = false;
+    return none;
+  }
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
   if (finalized_) return error(Code::invalid_usage, "the communicator has been finalized");
-  if (!failure_.ok()) return Status(failure_).with_context("the communicator has failed before");
+  if (!failure_.ok()) return failed_before();
   running_ = true;
   runner_ = std::this_thread::get_id();
   runner_timeout_ = timeout_seconds > 0 ? timeout_seconds : default_timeout();
@@ -76,7 +119,7 @@ void CallOrder::end() {
     const std::lock_guard lock(mutex_);
     running_ = is_over_ = false;
     if (ahead_ == now_serving_) ahead_.reset();
-    ++now_serving_;
+    next();
   }
   turn_.notify_all();
 }
@@ -150,7 +193,7 @@ Status CallOrder::failure() const {
 Status CallOrder::poll() {
   const std::lock_guard lock(mutex_);
   if (revoked_) return running_ || replaying_ ? Status(Code::in_progress, "") : Status{};
-  if (!failure_.ok() || finalized_ || !nothing_runs()) return failure_;
+  if (!failure_.ok() || finalized_ || somebody_works()) return failure_;
   return monitor_.check_while_idle();
 }
 
@@ -176,8 +219,11 @@ bool CallOrder::is_quiet() const {
   return nothing_runs();
 }
 
-void CallOrder::finalize() {
-  when_quiet([this] { finalized_ = true; });
+Status CallOrder::finalize() {
+  std::unique_lock lock(mutex_);
+  Status heard = wait(lock, [this] { return nothing_runs(); });
+  finalized_ = true;
+  return heard;
 }
 
 void CallOrder::revoke() {

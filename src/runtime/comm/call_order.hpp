@@ -6,6 +6,9 @@
 //   next     take_ticket() -> begin_ahead(), in the thread of what runs and waits -> ... its turn: begin() -> work -> end()
 //
 // A replay, the run of a graph's call, has no ticket: it runs when nothing else does, or when what runs has given way.
+//
+// What comes next may be behind a stream that waits for something else, and nothing runs then that would hear of a failure. So those who
+// wait for their turn listen, and leave the line at one: their tickets are passed by.
 #pragma once
 
 #include <atomic>
@@ -14,6 +17,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/status.hpp"
@@ -21,10 +25,18 @@
 
 namespace epccl::runtime {
 
+/// A ticket's turn: how long its work waits for a silent peer, or why it must not run.
+struct Admission : Result<double> {
+  using Result::Result;
+  bool has_come = true;  // false: the ticket has left the line
+};
+
 /// Any thread may call anything; begin_ahead() and give_way() are for the one whose work runs.
 class CallOrder {
  public:
-  explicit CallOrder(FailureMonitor& monitor) : monitor_(monitor) {}
+  /// `first_warning`: seconds after which who waits for a turn says so; 0: never.
+  CallOrder(FailureMonitor& monitor, int rank, double first_warning)
+      : monitor_(monitor), rank_(rank), first_warning_(first_warning) {}
 
   /// How long work that begins from now on waits for a silent peer, if it does not say; <= 0: as configured.
   void set_timeout(double seconds) { timeout_seconds_.store(seconds, std::memory_order_relaxed); }
@@ -35,13 +47,13 @@ class CallOrder {
   double timeout() const { return timeout_of_runner().value_or(default_timeout()); }
 
   uint64_t take_ticket();
-  /// Gives a ticket back, when its turn has come.
+  /// Gives a ticket back: it leaves the line.
   void pass(uint64_t ticket);
   /// The same after `work`, which a communicator that runs nothing any more may do in its turn.
   Status pass(uint64_t ticket, const std::function<Status()>& work);
-  /// Waits for the ticket's turn; how long the work waits for a silent peer: `timeout_seconds` if it is above 0. Error: why the work must
-  /// not run. end() follows either way.
-  Result<double> begin(uint64_t ticket, double timeout_seconds);
+  /// Waits for the ticket's turn; `timeout_seconds`: how long the work waits for a silent peer, if it is above 0. end() follows where the
+  /// turn has come, be it an error or not.
+  Admission begin(uint64_t ticket, double timeout_seconds);
   /// Whether the ticket's turn comes next, and what can be done of its work now may be: the calling thread's own work runs, and nothing is
   /// wrong.
   /// From then on no replay begins, till its turn is over.
@@ -49,7 +61,7 @@ class CallOrder {
   /// Nothing of it could be done yet.
   void end_ahead(uint64_t ticket);
   /// take_ticket() and begin() at once.
-  Result<double> begin_next();
+  Admission begin_next();
   void end();
   /// Of the calling thread's own work: nothing of it runs any more, though its turn ends later.
   void work_is_over();
@@ -78,15 +90,16 @@ class CallOrder {
 
   /// Whether all tickets are through, and nothing is replayed.
   bool is_quiet() const;
-  /// What `look` returns, when all tickets are through, before another one's turn comes.
+  /// What `look` returns, when all tickets are through, before another one's turn comes; or when those that are not will not run, since
+  /// the communicator has failed.
   template <typename Look>
   auto when_quiet(Look look) {
     std::unique_lock lock(mutex_);
-    turn_.wait(lock, [this] { return nothing_runs(); });
+    static_cast<void>(wait(lock, [this] { return nothing_runs(); }));
     return look();
   }
-  /// Waits for all tickets. Afterwards no replay begins.
-  void finalize();
+  /// Waits for all tickets. Afterwards no replay begins. Error: the communicator has failed meanwhile, and there are tickets left.
+  Status finalize();
   bool finalized() const { return finalized_.load(); }
   void revoke();
   bool revoked() const;
@@ -94,14 +107,22 @@ class CallOrder {
   void stop(const char* why);
 
  private:
-  Result<double> begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds);
+  Admission begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds);
+  /// Error: what was heard of, while nothing ran. The caller is not to wait any longer then.
+  Status wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition);
+  Status failed_before() const { return Status(failure_).with_context("the communicator has failed before"); }
+  bool somebody_works() const { return running_ || replaying_; }
+  void next();
   bool nothing_runs() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
 
   FailureMonitor& monitor_;
+  const int rank_;
+  const double first_warning_;
   std::atomic<double> timeout_seconds_{0};
   mutable std::mutex mutex_;
   std::condition_variable turn_;
   uint64_t next_ticket_ = 0, now_serving_ = 0;
+  std::set<uint64_t> left_;  // the line, before their turn
   bool running_ = false, replaying_ = false, revoked_ = false;
   bool is_over_ = false;                 // what runs, but for the end of its turn
   std::optional<uint64_t> ahead_;        // has begun before its turn, which is not over

@@ -38,7 +38,7 @@ void log_version(int rank) {
 Communicator::Communicator(CommParts parts)
     : parts_(std::move(parts)),
       monitor_(*parts_.bootstrap),
-      order_(monitor_),
+      order_(monitor_, parts_.rank, parts_.config.wait.first_warning),
       executor_(parts_.cluster, parts_.rank, *parts_.node, parts_.network.get(), monitor_, parts_.config.wait,
                 parts_.config.copies),
       engines_(device::host_device(), parts_.cluster, parts_.rank, *parts_.node, monitor_, executor_,
@@ -220,12 +220,18 @@ Status Communicator::run_next(const std::function<Status()>& work) {
   return run_begun(order_.begin_next(), work);
 }
 
-// Where `timeout` is an error, it says why the work must not run.
-Status Communicator::run_begun(Result<double> timeout, const std::function<Status()>& work) {
-  if (timeout.ok()) set_work_timeout(*timeout);
-  Status status = timeout.ok() ? do_work(work) : std::move(timeout).take_status();
+Status Communicator::run_begun(Admission admitted, const std::function<Status()>& work) {
+  if (!admitted.has_come) return failed_before_its_turn(std::move(admitted).take_status());
+  if (admitted.ok()) set_work_timeout(*admitted);
+  Status status = admitted.ok() ? do_work(work) : std::move(admitted).take_status();
   if (!status.ok()) drop_ahead(status);
   order_.end();
+  return status;
+}
+
+// Nothing of it has moved, so nothing is to be stopped.
+Status Communicator::failed_before_its_turn(Status status) {
+  if (order_.keep(status)) tell_others(status);
   return status;
 }
 
@@ -311,7 +317,8 @@ Status Communicator::run_replayed(const std::function<Status()>& work) {
 }
 
 Status Communicator::finalize() {
-  order_.finalize();
+  if (Status heard = order_.finalize(); !heard.ok())
+    static_cast<void>(failed_before_its_turn(std::move(heard)));
   // A worker that is through with its last call may still hold this communicator: whoever ends it shall be the last.
   {
     const std::lock_guard lock(on_device_mutex_);

@@ -189,7 +189,8 @@ class Communicator {
   bool is_quiet() const { return order_.is_quiet(); }
 
  private:
-  Status run_begun(Result<double> timeout, const std::function<Status()>& work);
+  Status run_begun(Admission admitted, const std::function<Status()>& work);
+  Status failed_before_its_turn(Status status);
   Status try_work(const std::function<Status()>& work);
   Status do_work(const std::function<Status()>& work);
   void drop_ahead(const Status& why);

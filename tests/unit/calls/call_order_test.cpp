@@ -34,7 +34,7 @@ class CallOrderTest : public testing::Test {
 
   ControlLine line_;
   FailureMonitor monitor_{line_};
-  CallOrder order_{monitor_};
+  CallOrder order_{monitor_, 0, 0};
 };
 
 TEST_F(CallOrderTest, RunsWorkByItsTicketsWhoeverComesFirst) {
@@ -78,7 +78,7 @@ TEST_F(CallOrderTest, NothingBeginsAheadOfWhatWillNotRun) {
   ASSERT_TRUE(order_.begin(first, 0).ok());
   order_.revoke();
   EXPECT_FALSE(order_.begin_ahead(second));
-  CallOrder failed(monitor_);
+  CallOrder failed(monitor_, 0, 0);
   const uint64_t its_first = failed.take_ticket(), its_second = failed.take_ticket();
   ASSERT_TRUE(failed.begin(its_first, 0).ok());
   failed.keep({Code::remote_error, "a peer died"});
@@ -186,6 +186,50 @@ TEST_F(CallOrderTest, FailuresOfOthersAreLookedForOnlyWhereNoWorkDoes) {
   EXPECT_THAT(order_.poll().message(), HasSubstr("rank 3 has died"));
 }
 
+// As where it is behind a stream that waits for something else.
+TEST_F(CallOrderTest, WhoWaitsBehindWorkThatHasNotBegunHearsOfFailuresAndLeavesTheLine) {
+  const uint64_t first = order_.take_ticket(), second = order_.take_ticket(), third = order_.take_ticket();
+  auto waits = on_another_thread([&] { return order_.begin(second, 0); });
+  EXPECT_FALSE(is_through(waits));
+  monitor_.abort("it was aborted");
+  const Admission none = waits.get();
+  EXPECT_FALSE(none.has_come);
+  EXPECT_THAT(none.status().message(), HasSubstr("it was aborted"));
+  ASSERT_TRUE(order_.begin(first, 0).ok());
+  order_.end();
+  EXPECT_TRUE(order_.begin(third, 0).ok()) << "whose turn comes next";
+  order_.end();
+  EXPECT_TRUE(order_.is_quiet());
+}
+
+TEST_F(CallOrderTest, WhoWaitsBehindWorkThatRunsLeavesFailuresToIt) {
+  const uint64_t first = order_.take_ticket(), second = order_.take_ticket();
+  ASSERT_TRUE(order_.begin(first, 0).ok());
+  auto waits = on_another_thread([&] { return order_.begin(second, 0); });
+  monitor_.abort("it was aborted");
+  EXPECT_FALSE(is_through(waits));
+  order_.end();
+  EXPECT_TRUE(waits.get().has_come);
+  order_.end();
+}
+
+TEST_F(CallOrderTest, TheEndDoesNotWaitForWorkThatWillNotRunSinceAnotherRankHasDied) {
+  static_cast<void>(order_.take_ticket());
+  auto ends = on_another_thread([&] { return order_.finalize(); });
+  EXPECT_FALSE(is_through(ends));
+  line_.notices.push_back({Notice::Kind::died, 3, "rank 3 has died"});
+  EXPECT_THAT(ends.get().message(), HasSubstr("rank 3 has died"));
+  EXPECT_TRUE(order_.finalized());
+}
+
+TEST_F(CallOrderTest, ATicketThatIsGivenBackBeforeItsTurnIsPassedBy) {
+  const uint64_t first = order_.take_ticket(), second = order_.take_ticket();
+  order_.pass(second);
+  ASSERT_TRUE(order_.begin(first, 0).ok());
+  order_.end();
+  EXPECT_TRUE(order_.is_quiet());
+}
+
 TEST_F(CallOrderTest, ARegularEndOfAnotherIsAFailureToWhoNeedsItOnly) {
   line_.notices.push_back({Notice::Kind::ended, 3, "rank 3 is gone"});
   EXPECT_TRUE(order_.poll().ok());
@@ -195,7 +239,7 @@ TEST_F(CallOrderTest, ARegularEndOfAnotherIsAFailureToWhoNeedsItOnly) {
 
 TEST_F(CallOrderTest, WhoHasFinalizedNeedsNobodyAndRunsNoReplay) {
   run_one();
-  order_.finalize();
+  EXPECT_TRUE(order_.finalize().ok());
   line_.notices.push_back({Notice::Kind::died, 3, "rank 3 has died"});
   EXPECT_TRUE(order_.poll().ok());
   EXPECT_THAT(order_.begin_replay().status().message(), HasSubstr("finalized"));
