@@ -4,7 +4,7 @@ add_library(epccl_flags INTERFACE)
 target_compile_options(epccl_flags INTERFACE -Wall -Wextra -Wpedantic -Wnon-virtual-dtor
   # Of several files compiled as one, each may use for a local what is a name in another.
   $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>)
-target_include_directories(epccl_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+target_include_directories(epccl_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(epccl_flags INTERFACE _GNU_SOURCE EPCCL_VERSION_STRING="${PROJECT_VERSION}")
 if(EPCCL_SANITIZE)
   # Two of UBSan's checks are a third of what a file takes to compile. Rooms that look at memory of others' layout keep them; elsewhere

@@ -6,7 +6,7 @@ function(epccl_try_nvcc missing)
   if("${EPCCL_NVCC_TRIED}" STREQUAL "${ARGN}")
     return()
   endif()
-  set(probe ${CMAKE_BINARY_DIR}/CMakeFiles/nvcc_probe)
+  set(probe ${PROJECT_BINARY_DIR}/CMakeFiles/nvcc_probe)
   file(WRITE ${probe}.cu "#include <bit>\n#include <cstdint>\n__global__ void probe(const __grid_constant__ uint32_t) {}\n")
   execute_process(COMMAND ${ARGN} -o ${probe}.fatbin ${probe}.cu
     RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said)

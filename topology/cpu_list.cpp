@@ -1,7 +1,6 @@
 #include "topology/cpu_list.hpp"
 
-#include <sched.h>
-
+#include "base/core_mask.hpp"
 #include "topology/parse_number.hpp"
 
 namespace epccl::topology {
@@ -12,13 +11,7 @@ constexpr int bits_per_word = 32;
 }  // namespace
 
 CpuList allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CpuList cpus;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  return cpus;
+  return allowed_cores();
 }
 
 std::string format_cpu_list(const CpuList& cpus) {

@@ -30,12 +30,14 @@ std::string HostId::label() const {
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
-  return gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
+  return gethostname(name, sizeof name) == 0 ? name : "";
 }
 
 Result<HostIdentity> read_host_identity() {
   HostIdentity identity;
+  errno = 0;
   identity.host = host_name();
+  if (identity.host.empty() && errno == 0) return error(Code::system_error, "this machine's name is empty");
   if (identity.host.empty()) return system_error(errno, "gethostname");
   std::ifstream boot_id("/proc/sys/kernel/random/boot_id");
   std::getline(boot_id, identity.boot_id);

@@ -47,7 +47,9 @@ ncclResult_t join(const char* name, ncclComm_t* comm, int nranks, int rank, bool
   if (!config.ok()) return refuse_call(Status(config.status()).with_context(name));
   epcclConfig_t mine = config->native_of_new();
   const ncclResult_t made = make_native([&] { return make(&mine); });
-  if (is_failure(made) || !marked) return made;
+  if (is_failure(made)) return made;
+  note_joining(*comm);
+  if (!marked) return made;
   const auto make_real = [nranks, rank, kept = config.value()](const RealNccl& real, const ncclUniqueId& id,
                                                                ncclComm_t* out) {
     if (real.CommInitRankConfig == nullptr) return real.CommInitRank(out, nranks, id, rank);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "entry_points.hpp"
+#include "group.hpp"
 #include "route.hpp"
 
 namespace epccl::nccl {
@@ -104,6 +105,8 @@ ncclResult_t CommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   const ncclResult_t asked =
       from_native(epcclCommGetAsyncError(native(comm), reinterpret_cast<epcclResult_t*>(asyncError)));
   if (asked != ncclSuccess) return asked;
+  // As NCCL says: nothing is in progress before the group's end, to which who waits for it here would never come.
+  if (*asyncError == ncclInProgress && joins_at_end(comm)) *asyncError = ncclSuccess;
   const CudaSidePtr side = find_cuda_side(comm);
   if (*asyncError != ncclSuccess) {
     (void)from_native(static_cast<epcclResult_t>(*asyncError));

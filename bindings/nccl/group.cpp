@@ -27,6 +27,7 @@ struct Group {
   Status refused;                  // the first failed call's
   bool has_cuda_calls = false;     // EPCCL's, on CUDA memory
   std::vector<NewSide> new_sides;
+  std::vector<ncclComm_t> joining;
   std::vector<LateCall> late_calls;
 };
 
@@ -178,6 +179,14 @@ ncclResult_t make_or_keep(std::vector<NewSide> sides) {
     return ncclSuccess;
   }
   return make_cuda_sides(std::move(sides));
+}
+
+void note_joining(ncclComm_t comm) {
+  if (in_group()) group().joining.push_back(comm);
+}
+
+bool joins_at_end(ncclComm_t comm) {
+  return in_group() && std::ranges::find(group().joining, comm) != group().joining.end();
 }
 
 ncclResult_t now_or_at_end(Late late, std::function<ncclResult_t()> call) {

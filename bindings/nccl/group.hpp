@@ -28,6 +28,11 @@ Status join_group(const RealNccl& real);
 /// Makes the CUDA side of communicators that were just made: now, or at the end of the open group.
 ncclResult_t make_or_keep(std::vector<NewSide> sides);
 
+/// A communicator that the open group, if there is one, will make.
+void note_joining(ncclComm_t comm);
+/// Whether `comm` is one of the calling thread's open group.
+bool joins_at_end(ncclComm_t comm);
+
 /// Which calls go to the real library after the open group's.
 enum class Late {
   if_group_ran,  // nothing else of it was wrong

@@ -115,6 +115,10 @@ EPCCL_API const char* epcclGetErrorString(epcclResult_t result);
  *  work (`comm` may be NULL). Never NULL; valid until the thread's next EPCCL call. */
 EPCCL_API const char* epcclGetLastError(epcclComm_t comm);
 
+/** The reason of the failure whose text epcclGetLastError(comm) gives, of this rank or as another one told it. epcclReasonNone also:
+ *  there is no failure. A later version may give others. Cannot fail. */
+EPCCL_API epcclReason_t epcclGetLastErrorReason(epcclComm_t comm);
+
 /** Makes an id and opens the rendezvous it names in this process; call it on one rank (or in a process that lives as long
  *  as the communicator) and send the id to all. The address is EPCCL_COMM_ID's in rank 0's process; elsewhere, or without that
  *  setting, that of EPCCL_SOCKET_IFNAME, or of the interface that others can best reach. The port is EPCCL_COMM_ID's if the address is,
@@ -369,7 +373,8 @@ EPCCL_API epcclResult_t epcclRecv(void* recvbuff, size_t count, epcclDataType_t 
                                   epcclStream_t stream);
 
 /** Every rank sends `count` elements to every rank: block d of `sendbuff` goes to rank d, block s of `recvbuff` comes
- *  from rank s. Both buffers hold nranks * count elements. They must not overlap (epcclInvalidArgument). */
+ *  from rank s. Both buffers hold nranks * count elements. If they overlap, or are one, the input is copied
+ *  first. */
 EPCCL_API epcclResult_t epcclAlltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,
                                       epcclComm_t comm, epcclStream_t stream);
 
@@ -380,7 +385,7 @@ EPCCL_API epcclResult_t epcclAlltoallv(const void* sendbuff, const size_t sendco
                                        epcclDataType_t datatype, epcclComm_t comm, epcclStream_t stream);
 
 /* Collectives below: every rank calls the same with the same count, datatype, operation and root. All ranks that get a result
- * get the same bits. A call in place is one whose buffers lie as said; other overlaps are refused. */
+ * get the same bits. A call in place is one whose buffers lie as said; where they overlap otherwise, the input is copied first. */
 
 /** recvbuff = the reduction of all ranks' sendbuff, on every rank. `count` elements each. In place: sendbuff == recvbuff. */
 EPCCL_API epcclResult_t epcclAllReduce(const void* sendbuff, void* recvbuff, size_t count, epcclDataType_t datatype,

@@ -33,6 +33,13 @@ typedef EPCCL_ENUM {
   epcclNumResults = 8
 } epcclResult_t;
 
+/** Why something failed, where a program may go on by it: texts are for people. epcclGetLastErrorReason() */
+typedef EPCCL_ENUM {
+  epcclReasonNone = 0,          /**< no more than the result code says */
+  epcclReasonTimeout = 1,       /**< a rank, this or another, has waited for a silent one for as long as it was to */
+  epcclReasonUnreachable = 2    /**< a rank's machine does not answer any more */
+} epcclReason_t;
+
 /** Datatypes; the numbers are NCCL's. */
 typedef EPCCL_ENUM {
   epcclInt8 = 0, epcclChar = 0,

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/file_size.hpp"
+
 namespace epccl::perf {
 namespace {
 
@@ -27,6 +29,7 @@ bool is_standard_output(const struct stat& there) {
 }
 
 Status write_all(int fd, std::string_view text) {
+  const NoFileSizeSignal none;
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;

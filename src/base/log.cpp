@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/file_size.hpp"
 #include "base/settings.hpp"
 
 namespace epccl::log {
@@ -177,6 +178,7 @@ void write(Level level, Subsys subsys, int rank, std::string_view message) {
   const int named = output.load(std::memory_order_relaxed);
   if (named < 0 && !has_standard_error) return;
   const int fd = named >= 0 ? named : STDERR_FILENO;
+  const NoFileSizeSignal none;  // a full log ends no program
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t written = ::write(fd, rest.data(), rest.size());

@@ -114,8 +114,6 @@ Result<UniqueFd> open_socket(int family) {
   return fd;
 }
 
-constexpr const char* no_answer = "its machine does not answer";
-
 }  // namespace
 
 bool Endpoint::is_ipv4() const {
@@ -393,13 +391,15 @@ void set_control_line_options(int fd, double timeout) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &give_up_ms, sizeof give_up_ms);
 }
 
-std::string why_ended(int cause) {
+Status why_ended(int cause) {
   const bool silent = cause == ETIMEDOUT || cause == EHOSTUNREACH || cause == ENETUNREACH;
-  return system_error(cause, silent ? no_answer : "its connection broke").message();
+  return {Code::remote_error, silent ? Reason::unreachable : Reason::none,
+          system_error(cause, silent ? "its machine does not answer" : "its connection broke").message()};
 }
 
-std::string fate_of_peer(const std::string& why) {
-  return fmt::format("{}: {}", why.starts_with(no_answer) ? "is out of reach" : "died", why);
+std::string fate_of_peer(const Status& why) {
+  return fmt::format("{}: {}", why.reason() == Reason::unreachable ? "is out of reach" : "died",
+                     why.message());
 }
 
 std::string peer_name(int fd) {

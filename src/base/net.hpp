@@ -87,10 +87,10 @@ Status finish_connect(int fd, const Endpoint& to);
 void set_control_line_options(int fd, double timeout);
 
 /// Why a connection ended by this error: "its connection broke: ...", or where the peer's machine is silent, "its machine does not
-/// answer: ...".
-std::string why_ended(int cause);
-/// "died: ...", or of a machine that does not answer, "is out of reach: ...".
-std::string fate_of_peer(const std::string& why);
+/// answer: ..." with Reason::unreachable.
+Status why_ended(int cause);
+/// "died: ...", or of one that is unreachable, "is out of reach: ...".
+std::string fate_of_peer(const Status& why);
 
 /// Address of the other end, for messages; "?" when it has none.
 std::string peer_name(int fd);

@@ -1,7 +1,7 @@
 #include "base/settings.hpp"
 
 #include <fcntl.h>
-#include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +16,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/core_mask.hpp"
+#include "base/log.hpp"
 #include "base/net.hpp"
 #include "base/never_destroyed.hpp"
 #include "base/unique_fd.hpp"
@@ -54,9 +56,17 @@ std::string shown(std::string_view line) {
   return text + (line.size() > most ? "..." : "");
 }
 
-/// Adds what `path` sets and earlier files do not, and to `wrong` the first line that sets nothing. A file that is not there is no
-/// error: none of them has to be.
-void read_file(const std::string& path, FileValues& values, std::string& wrong) {
+struct Files {
+  std::mutex mutex;
+  bool loaded = false;
+  FileValues values;
+  std::string wrong;   // the first line that sets nothing, or ""
+  std::string unread;  // the first file that is there and cannot be read, with the reason, or ""
+};
+
+/// Adds what `path` sets and earlier files do not. A file that is not there is no error: none of them has to be.
+void read_file(const std::string& path, Files& files) {
+  errno = 0;
   std::ifstream file(path);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -64,23 +74,21 @@ void read_file(const std::string& path, FileValues& values, std::string& wrong) 
     const auto equals = text.find('=');
     if (text.empty() || text.front() == '#') continue;
     if (equals == std::string_view::npos || !is_name(trim(text.substr(0, equals)))) {
-      if (wrong.empty())
-        wrong = fmt::format("{}, line {}: \"{}\": want KEY=VALUE", path, number, shown(text));
+      if (files.wrong.empty())
+        files.wrong = fmt::format("{}, line {}: \"{}\": want KEY=VALUE", path, number, shown(text));
       continue;
     }
     std::string_view value = trim(text.substr(equals + 1));
     if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
       value = value.substr(1, value.size() - 2);
-    values.emplace(trim(text.substr(0, equals)), value);
+    files.values.emplace(trim(text.substr(0, equals)), value);
   }
+  const int cause = errno;
+  struct stat info {};
+  if ((!file.is_open() || file.bad()) && cause != ENOENT && files.unread.empty() &&
+      lstat(path.c_str(), &info) == 0)
+    files.unread = fmt::format("{} cannot be read: {}", path, std::strerror(cause));
 }
-
-struct Files {
-  std::mutex mutex;
-  bool loaded = false;
-  FileValues values;
-  std::string wrong;  // the first line that sets nothing, or ""
-};
 
 Files& files() {
   static NeverDestroyed<Files> instance;
@@ -95,11 +103,11 @@ auto with_files(F&& f) {
   if (!all.loaded) {
     all.loaded = true;
     if (const char* named = std::getenv("EPCCL_CONF_FILE"); named && *named) {
-      read_file(named, all.values, all.wrong);
+      read_file(named, all);
     } else if (const char* home = std::getenv("HOME"); home && *home) {
-      read_file(std::string(home) + "/.epccl.conf", all.values, all.wrong);
+      read_file(std::string(home) + "/.epccl.conf", all);
     }
-    read_file("/etc/epccl.conf", all.values, all.wrong);
+    read_file("/etc/epccl.conf", all);
   }
   return f(std::as_const(all));
 }
@@ -142,6 +150,10 @@ bool is_integer(std::string_view word, std::string_view value) {
   return *number >= integer_of(word.substr(0, dots)) && *number <= integer_of(word.substr(dots + 2));
 }
 
+bool is_size_or_auto(std::string_view kind) {
+  return kind.starts_with("bytes") && kind.ends_with("|auto");
+}
+
 /// One of `a|b|c`, where integers and microseconds may be among them.
 bool is_one_of(std::string_view words, std::string_view value) {
   while (!words.empty()) {
@@ -169,7 +181,7 @@ Status check_list(const Entry& entry, const std::string& value) {
     const auto comma = rest.find(',');
     const std::string_view word = rest.substr(0, comma);
     const auto core = integer_of(word);
-    if (of_cores && (!core || *core < 0 || *core >= CPU_SETSIZE))
+    if (of_cores && (!core || *core < 0 || *core >= most_cores))
       return wrong_value(entry.name, value, "a list of cores, as 2,3");
     if (word.empty() || word.find_first_of(" \t") != std::string_view::npos)
       return wrong_value(entry.name, value,
@@ -182,7 +194,7 @@ Status check_list(const Entry& entry, const std::string& value) {
 
 Status check_value(const Entry& entry, const std::string& value) {
   const std::string_view kind = entry.values;
-  if (kind == "bytes|auto" && value == "auto") return {};
+  if (is_size_or_auto(kind) && value == "auto") return {};
   if (kind.starts_with("bytes")) return get_bytes(entry.name).take_status();
   if (kind.starts_with("seconds")) return get_seconds(entry.name).take_status();
   if (kind == "port") return check_port(entry.name, value);
@@ -216,6 +228,10 @@ Status check_files() {
     if (!file || (pread(file.get(), &byte, 1, 0) < 0 && errno != ESPIPE))
       return system_error(errno, fmt::format("reading EPCCL_CONF_FILE=\"{}\"", named));
   }
+  // Not where files are read: what is logged, they may say.
+  if (const std::string unread = with_files([](const Files& files) { return files.unread; });
+      !unread.empty() && log::enabled(log::Level::warn, log::env) && log::remember_line(-1, unread))
+    log::warn(log::env, -1, "{}: nothing of it is set", unread);
   return with_files([](const Files& files) -> Status {
     if (files.wrong.empty()) return {};
     return error(Code::invalid_argument, "{}", files.wrong);
@@ -248,6 +264,20 @@ std::string get(std::string_view name) {
   if (auto value = get_explicit(name)) return *std::move(value);
   const Entry* entry = find(name);
   return entry ? entry->default_value : "";
+}
+
+std::string get_plain(std::string_view name) {
+  std::string value = get(name);
+  const Entry* entry = find(name);
+  const std::string_view kind = entry ? entry->values : "";
+  if (kind.starts_with("bytes")) {
+    if (const auto bytes = parse_bytes(value); bytes.ok()) return std::to_string(*bytes);
+  } else if (kind == "0|1") {
+    if (const auto flag = get_bool(name); flag.ok()) return *flag ? "1" : "0";
+  } else if (kind.starts_with("integer")) {
+    if (const auto number = integer_of(value)) return std::to_string(*number);
+  }
+  return value;
 }
 
 Result<uint64_t> parse_bytes(std::string_view text) {
@@ -289,13 +319,11 @@ Result<uint64_t> get_bytes(std::string_view name) {
   const std::string value = get(name);
   auto bytes = parse_bytes(value);
   const Entry* entry = find(name);
-  if (!bytes.ok()) {
-    const bool or_auto = entry != nullptr && entry->values == std::string_view("bytes|auto");
-    return wrong_value(name, value, fmt::format("{}bytes: 64, 4K, 8M or 1G", or_auto ? "auto, or " : ""));
-  }
   const std::string_view kind = entry ? entry->values : "", up_to = "bytes up to ";
-  if (*bytes == 0 && kind == "bytes above 0")
-    return wrong_value(name, value, "bytes above 0: 64, 4K, 8M or 1G");
+  const std::string_view or_auto = is_size_or_auto(kind) ? "auto, or " : "";
+  if (!bytes.ok()) return wrong_value(name, value, fmt::format("{}bytes: 64, 4K, 8M or 1G", or_auto));
+  if (*bytes == 0 && kind.starts_with("bytes above 0"))
+    return wrong_value(name, value, fmt::format("{}bytes above 0: 64, 4K, 8M or 1G", or_auto));
   if (kind.starts_with(up_to) && *bytes > *parse_bytes(kind.substr(up_to.size())))
     return wrong_value(name, value, kind);
   return bytes;
@@ -375,7 +403,9 @@ std::string documentation() {
       "is warned\n"
       "about; a value that is not allowed, a line of a file that is no `KEY=VALUE`, and a file that is named "
       "and missing, are errors when a communicator "
-      "is made (of `EPCCL_DEBUG` and `EPCCL_DEBUG_SUBSYS` a warning). Sizes are counted in powers of two: "
+      "is made (of `EPCCL_DEBUG` and "
+      "`EPCCL_DEBUG_SUBSYS` a warning). Of the other files one that is there and cannot be read is warned "
+      "about. Sizes are counted in powers of two: "
       "`64`, `4K`, "
       "`8M`, `1G`.\n\n"
       "This page is generated from the table in `src/base/settings_table.cpp`.\n\n"
@@ -384,8 +414,9 @@ std::string documentation() {
   for (const Entry& entry : table()) {
     const std::string unset =
         *entry.default_value ? fmt::format("`{}`", escape_cell(entry.default_value)) : "unset";
-    text += fmt::format("| `{}` | {} | {} | {} |\n", entry.name, unset, escape_cell(entry.values),
-                        escape_cell(entry.description));
+    const char* scope = entry.scope == Scope::all_ranks ? " Must be equal on all ranks." : "";
+    text += fmt::format("| `{}` | {} | {} | {}{} |\n", entry.name, unset, escape_cell(entry.values),
+                        escape_cell(entry.description), scope);
   }
   return text;
 }
@@ -396,6 +427,7 @@ void reload() {
   all.loaded = false;
   all.values.clear();
   all.wrong.clear();
+  all.unread.clear();
 }
 
 }  // namespace epccl::settings

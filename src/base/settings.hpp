@@ -12,12 +12,19 @@
 
 namespace epccl::settings {
 
+/// Whose a setting is.
+enum class Scope : uint8_t {
+  local,      // each rank's own
+  all_ranks,  // one value for all, since it shapes plans or messages: ranks compare it when they join
+};
+
 /// One row of the table.
 struct Entry {
   const char* name;           // "EPCCL_ALGO"
   const char* default_value;  // as the user would write it; "" = unset
   const char* values;         // "flat|two_stage|auto", "bytes", "seconds", "path", ...
-  const char* description;    // one sentence or two, for the documentation
+  const char* description;    // one sentence or two, for the documentation, which says itself what `scope` is
+  Scope scope = Scope::local;
 };
 
 /// Every setting, in the order of the documentation.
@@ -29,6 +36,10 @@ std::string get(std::string_view name);
 
 /// As get(), empty optional where neither environment nor file sets it.
 std::optional<std::string> get_explicit(std::string_view name);
+
+/// As get(), in the one form that equal values have, however they are written: sizes in bytes, 0 or 1, numbers without leading zeros.
+/// What does not parse stays as it is.
+std::string get_plain(std::string_view name);
 
 /// Parsed forms. A value that does not parse is an error naming the setting, the value and what is allowed.
 Result<uint64_t> get_bytes(std::string_view name);  // 64, 4K, 8M, 1G (powers of two)

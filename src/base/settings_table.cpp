@@ -8,7 +8,8 @@ const std::vector<Entry>& table() {
   static const std::vector<Entry> rows = {
       {"EPCCL_ALGO", "auto", "flat|two_stage|auto",
        "Algorithm of alltoall and alltoallv, and form of the other collectives (`two_stage`: the two-level "
-       "one). `auto` chooses by cost model, the same on every rank. Must be equal on all ranks."},
+       "one). `auto` chooses by cost model, the same on every rank.",
+       Scope::all_ranks},
       {"EPCCL_TIMEOUT", "30", "seconds above 0",
        "How long a rank waits for a peer that shows no sign of life, in joining and in collectives, before "
        "it gives up "
@@ -64,14 +65,14 @@ const std::vector<Entry>& table() {
       {"EPCCL_DEVICE", "auto", "auto|host|cuda",
        "`cuda`: epcclMemAlloc gives memory of the current GPU. To libepccl-nccl, `auto`: it makes "
        "communicators of the real NCCL where "
-       "every rank has a GPU, and passes CUDA memory on to them; `host` and `cuda`: it makes none, and takes "
-       "host memory only. Must be "
-       "equal on all ranks."},
+       "every rank has a GPU, and passes CUDA memory on to them; `host` and `cuda`, also of one rank alone: "
+       "it "
+       "makes none, and takes host memory only."},
       {"EPCCL_STAGE_SIZE", "8M", "bytes above 0",
        "Pinned host memory through which a call on GPU memory goes where nothing moves that directly: a "
        "slice of one buffer, two "
-       "of which are under way. (Messages inside a node, and alltoallv, take as much as they are long.) Must "
-       "be equal on all ranks."},
+       "of which are under way. (Messages inside a node, and alltoallv, take as much as they are long.)",
+       Scope::all_ranks},
       {"EPCCL_CUDA_LIB", "", "path", "The CUDA driver. Unset: the dynamic linker's `libcuda.so.1`."},
       {"EPCCL_CUDA_STUCK", "20", "seconds",
        "Longest time a library thread may block inside one driver call while a GPU stream waits for it. Then "
@@ -135,7 +136,8 @@ const std::vector<Entry>& table() {
        "where "
        "every rank has an RDMA device, else `tcp`, plain sockets. `measured`: as `auto`, but where both work "
        "the one "
-       "that two ranks find faster when a communicator is made. `none`: ranks of one node only."},
+       "that two ranks find faster when a communicator is made. `none`: ranks of one node only.",
+       Scope::all_ranks},
       {"EPCCL_VERBS_LIB", "", "path", "libibverbs. Unset: the dynamic linker's `libibverbs.so.1`."},
       {"EPCCL_VERBS_DEVICES", "", "list of RDMA devices",
        "Ports for `verbs`: `mlx5_0,mlx5_3` by prefix, `=mlx5_1` exactly, `mlx5_1:2` with a port, `^mlx5_9` "
@@ -149,7 +151,8 @@ const std::vector<Entry>& table() {
       {"EPCCL_VERBS_EAGER_LIMIT", "8K", "bytes up to 64K",
        "Messages up to this size are sent without asking, with a copy at each end; larger ones are written "
        "straight "
-       "into the receiver's memory."},
+       "into the receiver's memory.",
+       Scope::all_ranks},
       {"EPCCL_VERBS_TIMEOUT", "5", "seconds above 0",
        "How long a connection of `verbs` tries without an answer, at least, before it counts as broken."},
       {"EPCCL_RAILS", "auto", "integer 1..4|auto",
@@ -158,14 +161,16 @@ const std::vector<Entry>& table() {
       {"EPCCL_RAIL_FAILOVER", "0", "0|1",
        "`1`: what goes over an RDMA port that fails goes over the rank's others, and nothing is lost. `0`: "
        "it ends the "
-       "communicator's calls with an error that names peer and port."},
+       "communicator's calls with an error that names peer and port.",
+       Scope::all_ranks},
       {"EPCCL_GPU_DIRECT", "auto", "auto|dmabuf|peermem|0",
        "How RDMA devices reach GPU memory where it lies: by dma-buf, or through the kernel's module "
        "nvidia_peermem. `auto`: the "
        "first of both that works, else through host memory. `0`: always through host memory."},
       {"EPCCL_CMA", "auto", "0|1|auto",
        "Whether memory that peers cannot map is read with process_vm_readv, where it does not fit into "
-       "staging memory. `auto`: where the kernel permits it."},
+       "staging memory. `auto`: where the kernel permits it.",
+       Scope::all_ranks},
       {"EPCCL_STAGING", "auto", "auto|always|never",
        "How peers come by inputs that they cannot map, of 32 KiB and more a rank of the node: from a copy in "
        "staging memory "
@@ -177,29 +182,33 @@ const std::vector<Entry>& table() {
        "Rate of a node's network link for the cost model and for %wire: `4gbit`, `100mbit`, `25e9`. Unset: "
        "the cost model takes 10 GB/s, whatever the network device says, and there is no %wire."},
 
-      {"EPCCL_CHUNK_SIZE", "128K", "bytes above 0",
-       "Pipeline chunk: the second hop of one chunk runs under the first hop of the next."},
+      {"EPCCL_CHUNK_SIZE", "auto", "bytes above 0|auto",
+       "Pipeline chunk: the second hop of one chunk runs under the first hop of the next. `auto`: 128K, and "
+       "1M "
+       "where copy engines, or queues of a GPU, run the plan.",
+       Scope::all_ranks},
       {"EPCCL_SCRATCH_SIZE", "8M", "bytes up to 1T",
        "Staging memory of a rank for one call half; calls that need more are cut into rounds, but no token "
        "of "
        "a dispatch or combine between nodes (epccl/ep.h, max_token_bytes). Inputs that "
        "peers cannot map (not of epcclMemAlloc) are copied there for them, as far as they fit and where that "
-       "is faster."},
+       "is faster.",
+       Scope::all_ranks},
       {"EPCCL_EAGER_LIMIT", "8K", "bytes up to 1T",
-       "Blocks up to this size go through staging memory inside a node."},
+       "Blocks up to this size go through staging memory inside a node.", Scope::all_ranks},
       {"EPCCL_VARIANT", "auto", "plain|alone|tree|relay|split|together|auto",
        "How collectives are made that have the variant; others, and all with EPCCL_ALGO=flat, as the cost "
        "model chooses. allreduce: `alone` (one node: each rank adds up all of it), and between more than two "
        "nodes `tree` (recursive doubling) or `split` (each node finishes a part). broadcast and reduce "
        "there: "
        "`tree` (binomial) or `relay` (from node to node). reduce_scatter: `together` (small blocks of a node "
-       "in one message). Must be equal on all ranks."},
+       "in one message).",
+       Scope::all_ranks},
       {"EPCCL_CARRIERS", "0", "integer 0..125",
        "Ranks of a node that carry the traffic of one node pair in `two_stage`, and that share what a node "
        "adds "
-       "up in allreduce and reduce (on GPUs at least so many). 0: the cost model decides. Must be equal on "
-       "all "
-       "ranks."},
+       "up in allreduce and reduce (on GPUs at least so many). 0: the cost model decides.",
+       Scope::all_ranks},
       {"EPCCL_GROUP_AGGREGATE", "auto", "0|1|auto",
        "Whether small sends of a group to many ranks of other nodes are carried by neighbours, so that a "
        "node's messages for one rank cross the network as one (tcp only). `auto`: where the cost model says "
@@ -215,8 +224,8 @@ const std::vector<Entry>& table() {
        "engines, and GPUs of a node reach each other's memory, but large copies inside a GPU are made as "
        "its driver likes; the host's are threads, for tests and studies. `always`: those inside a GPU, too. "
        "`never`: compute cores do, or where they cannot the host, by way of pinned memory. "
-       "Must be equal on all ranks. See "
-       "docs/copy-engines.md."},
+       "See docs/copy-engines.md.",
+       Scope::all_ranks},
       {"EPCCL_MAX_CTAS", "0", "integer 0..65536",
        "Blocks that a reduction beside copy engines, and a copy by compute cores, uses at most. 0: the "
        "fewest "

@@ -1,8 +1,9 @@
-// Errors as values: a code, and a sentence that says what was wrong, with names and numbers.
+// Errors as values: a code, a sentence that says what was wrong, with names and numbers, and, where the program has to know, a reason.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,13 @@ enum class Code : int {
   invalid_usage = 5,
   remote_error = 6,
   in_progress = 7,
+};
+
+/// What is asked of a failure beside its code: texts are for people. (epcclReason_t has the same numbers, which go between ranks, too.)
+enum class Reason : uint8_t {
+  none = 0,         // no more than the code says
+  timeout = 1,      // a rank, this or another, has waited too long for a silent one
+  unreachable = 2,  // a machine does not answer any more
 };
 
 /// A text that most often is empty, and then no more than a null pointer: a short call passes some dozens.
@@ -51,10 +59,13 @@ class SparseText {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, std::string message) : Status(code, Reason::none, std::move(message)) {}
+  Status(Code code, Reason reason, std::string message)
+      : code_(code), reason_(reason), message_(std::move(message)) {}
 
   bool ok() const { return code_ == Code::success; }
   Code code() const { return code_; }
+  Reason reason() const { return reason_; }
   const std::string& message() const { return message_.get(); }
 
   /// Puts "context: " in front of the message; a Status that is ok stays ok.
@@ -65,6 +76,7 @@ class [[nodiscard]] Status {
 
  private:
   Code code_ = Code::success;
+  Reason reason_ = Reason::none;  // where there was room
   SparseText message_;
 };
 
@@ -73,6 +85,13 @@ template <typename... Args>
 Status error(Code code, fmt::format_string<Args...> format, Args&&... args) {
   return {code, fmt::format(format, std::forward<Args>(args)...)};
 }
+/// The same with a reason.
+template <typename... Args>
+Status error(Code code, Reason reason, fmt::format_string<Args...> format, Args&&... args) {
+  return {code, reason, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+static_assert(sizeof(Status) == 2 * sizeof(void*), "short calls return some dozens");
 
 /// What strerror() says, for any thread.
 std::string text_of_error(int errno_value);

@@ -73,10 +73,25 @@ Finding address(const PreflightFacts& facts) {
           facts.nodes > 1 ? "ip link set IFACE up, give it an address, or set EPCCL_SOCKET_IFNAME" : ""};
 }
 
+Finding host_name(const PreflightFacts& facts) {
+  if (facts.host.ok()) return fine("host name", fmt::format("this machine is {}", *facts.host));
+  return {Verdict::stops, "host name", facts.host.status().message(),
+          "hostname NAME (docker run --hostname NAME)"};
+}
+
 Finding shared_memory(const PreflightFacts& facts) {
-  if (facts.shared_memory.ok()) return fine("shared memory", "memory to share can be made (memfd)");
-  return {Verdict::stops, "shared memory", facts.shared_memory.message(),
-          "allow memfd_create in the container's seccomp profile"};
+  constexpr const char* topic = "shared memory";
+  if (!facts.shared_memory.ok())
+    return {Verdict::stops, topic, facts.shared_memory.message(),
+            facts.file_bytes.soft == Limit::unlimited
+                ? "allow memfd_create in the container's seccomp profile"
+                : "ulimit -f unlimited"};
+  if (facts.peers_open_it.ok())
+    return fine(topic, "memory to share can be made (memfd), and another process can open it");
+  const bool stops = facts.ranks_per_node > 1;
+  return {stops ? Verdict::stops : Verdict::hurts, topic,
+          facts.peers_open_it.message() + (stops ? "" : ": several ranks could not run on one node"),
+          "mount -t proc proc /proc; ranks of a node must see each other there: one user, one PID namespace"};
 }
 
 Finding peer_memory(const PreflightFacts& facts) {
@@ -240,11 +255,11 @@ const char* to_string(Verdict verdict) {
 std::vector<Finding> judge(const PreflightFacts& facts) {
   // What the library would take depends on them.
   if (!facts.settings.ok())
-    return {settings(facts), address(facts), shared_memory(facts), shm_directory(facts),
-            device(facts),   ranks(facts),   cores(facts)};
-  std::vector<Finding> findings{settings(facts),      network(facts),     address(facts),
-                                shared_memory(facts), peer_memory(facts), shm_directory(facts),
-                                memory(facts),        device(facts)};
+    return {settings(facts),      address(facts), host_name(facts), shared_memory(facts),
+            shm_directory(facts), device(facts),  ranks(facts),     cores(facts)};
+  std::vector<Finding> findings{settings(facts),      network(facts),       address(facts),
+                                host_name(facts),     shared_memory(facts), peer_memory(facts),
+                                shm_directory(facts), memory(facts),        device(facts)};
   if (sends_gpu_memory(facts)) findings.push_back(gpu_memory(facts));
   for (const Finding& finding : {ranks(facts), cores(facts), locked_memory(facts), open_files(facts)})
     findings.push_back(finding);

@@ -31,9 +31,12 @@ struct PreflightFacts {
   bool rdma_devices = false;
   Result<std::string> address = std::string();  // where this machine is reached at, or what is wrong
   bool loopback_only = false;                   // that address is no one else's
+  Result<std::string> host = std::string();     // this machine's name, or why there is none
 
   // Inside the node.
-  Status shared_memory;            // whether memory to share can be made
+  Status shared_memory;            // whether memory to share can be made, as much as such a run shares
+  Status peers_open_it;            // whether another process can open it
+  Limit file_bytes;                // RLIMIT_FSIZE, which is that of such memory, too
   Status peer_memory;              // whether one rank can read another's memory
   bool peer_memory_wanted = true;  // EPCCL_CMA
   int ptrace_scope = -1;           // -1: not restricted by Yama, or not known

@@ -1,6 +1,5 @@
 #include "topo/preflight_facts.hpp"
 
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,11 +15,15 @@
 #include <string>
 
 #include "base/control_groups.hpp"
+#include "base/core_mask.hpp"
 #include "base/net.hpp"
 #include "base/settings.hpp"
-#include "base/unique_fd.hpp"
 #include "device/cuda/cuda_device.hpp"
+#include "device/host/host_memory.hpp"
 #include "runtime/comm/network.hpp"
+#include "topology/host_id.hpp"
+#include "transports/shm/message_ring.hpp"
+#include "transports/shm/node_segment.hpp"
 
 namespace epccl::tools {
 namespace {
@@ -57,11 +60,34 @@ bool may_lock_all() {
   return capabilities >= 0 && (capabilities >> cap_ipc_lock & 1) != 0;
 }
 
-Status shared_memory() {
-  const UniqueFd fd(memfd_create("epccl-check", MFD_CLOEXEC));
-  if (!fd) return system_error(errno, "memfd_create");
-  if (ftruncate(fd.get(), 1 << 20) != 0) return system_error(errno, "ftruncate of a memfd to 1 MiB");
+/// Maps it by way of a child that has it open, too: as a rank does that of another.
+Status open_by_way_of_child(device::WindowRef memory) {
+  const pid_t owner = fork();
+  if (owner < 0) return system_error(errno, "fork");
+  if (owner == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) pause();
+  }
+  memory.pid = owner;
+  const auto mapped = device::map_window(memory, device::Pages::as_touched);
+  kill(owner, SIGKILL);
+  waitpid(owner, nullptr, 0);
+  if (!mapped.ok()) return mapped.status();
+  munmap(*mapped, memory.size);
   return {};
+}
+
+/// Makes what the ranks of a node would share: none of its memory is touched.
+void try_shared_memory(PreflightFacts& facts) {
+  transports::SegmentSpec spec;
+  spec.local_size = std::clamp(facts.ranks_per_node, 1, transports::node_max_ranks);
+  spec.scratch_bytes = facts.scratch_bytes;
+  spec.ring_bytes = transports::message_rings_bytes(spec.local_size);
+  const auto segment = transports::NodeSegment::create(spec);
+  if (segment.ok())
+    facts.peers_open_it = open_by_way_of_child(segment->handle().memory);
+  else
+    facts.shared_memory = segment.status();
 }
 
 /// Reads a sibling's memory; the exit status is errno, 0 when it worked.
@@ -152,7 +178,12 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   facts.ranks_per_node = ranks_per_node;
   facts.peer_memory = peer_memory();  // first: the fewer threads, the better to fork
   gather_network(facts);
-  facts.shared_memory = shared_memory();
+  try_shared_memory(facts);
+  facts.file_bytes = limit_of(RLIMIT_FSIZE);
+  if (const auto host = topology::read_host_identity(); host.ok())
+    facts.host = host->host;
+  else
+    facts.host = host.status();
   facts.ptrace_scope = static_cast<int>(number_in("/proc/sys/kernel/yama/ptrace_scope"));
   if (struct statvfs shm{}; statvfs("/dev/shm", &shm) == 0)
     facts.shm_directory = {static_cast<uint64_t>(shm.f_bavail) * shm.f_frsize,
@@ -166,9 +197,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   if (has_gpu && facts.verbs.ok()) facts.gpu_direct = runtime::try_gpu_direct(0);
   if (has_gpu && !facts.verbs.ok()) facts.gpu_direct = Status(facts.verbs);
   facts.peer_memory_module = access("/sys/module/nvidia_peermem", F_OK) == 0;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) facts.cores = std::max(1, CPU_COUNT(&set));
+  facts.cores = std::max(1, static_cast<int>(allowed_cores().size()));
   facts.cpu_quota = cpu_quota().cores;
   facts.locked_bytes = limit_of(RLIMIT_MEMLOCK);
   facts.may_lock_all = may_lock_all();

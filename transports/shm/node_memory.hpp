@@ -107,7 +107,7 @@ class NodeMemory {
   void say_gave_up() { segment_.header().gave_up.store(1, std::memory_order_seq_cst); }
   bool gave_up() const { return segment_.header().gave_up.load(std::memory_order_seq_cst) != 0; }
   /// To be called before say_gave_up(). Only the first text of a node is kept; all its ranks read it.
-  void say_why(std::string_view why);
+  void say_why(std::string_view why, Reason reason = Reason::none);
   /// For who finds that a rank gave up: a remote error, with that reason where it is known.
   Status why_gave_up() const;
 

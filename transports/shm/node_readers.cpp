@@ -31,26 +31,27 @@ bool NodeMemory::lives(int local) const {
   return is_alive(pid(local));
 }
 
-void NodeMemory::say_why(std::string_view why) {
-  GaveUpReason& reason = segment_.header().reason;
+void NodeMemory::say_why(std::string_view why, Reason reason) {
+  GaveUpReason& told = segment_.header().reason;
   uint32_t state = GaveUpReason::unknown;
-  if (!reason.state.compare_exchange_strong(state, GaveUpReason::being_written)) {
+  if (!told.state.compare_exchange_strong(state, GaveUpReason::being_written)) {
     // Who says next that it gave up shall not be asked why before there is an answer. The writer may have died.
-    for (int i = 0; i < 100 && reason.state.load(std::memory_order_acquire) != GaveUpReason::known; ++i)
+    for (int i = 0; i < 100 && told.state.load(std::memory_order_acquire) != GaveUpReason::known; ++i)
       usleep(50);
     return;
   }
-  const size_t length = why.copy(reason.text.data(), reason.text.size() - 1);
-  reason.text[length] = 0;
-  reason.state.store(GaveUpReason::known, std::memory_order_release);
+  const size_t length = why.copy(told.text.data(), told.text.size() - 1);
+  told.text[length] = 0;
+  told.reason = reason;
+  told.state.store(GaveUpReason::known, std::memory_order_release);
 }
 
 Status NodeMemory::why_gave_up() const {
-  const GaveUpReason& reason = segment_.header().reason;
-  if (reason.state.load(std::memory_order_acquire) != GaveUpReason::known)
+  const GaveUpReason& told = segment_.header().reason;
+  if (told.state.load(std::memory_order_acquire) != GaveUpReason::known)
     return {Code::remote_error, "a rank of this node gave up"};
-  return {Code::remote_error,
-          std::string(reason.text.data(), strnlen(reason.text.data(), reason.text.size()))};
+  return {Code::remote_error, told.reason,
+          std::string(told.text.data(), strnlen(told.text.data(), told.text.size()))};
 }
 
 bool NodeMemory::begin_reading(int local) {

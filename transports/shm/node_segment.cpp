@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/file_size.hpp"
+
 namespace epccl::transports {
 namespace {
 
@@ -67,8 +69,7 @@ Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
   NodeSegment segment(spec);
   segment.fd_.reset(memfd_create("epccl-node", MFD_CLOEXEC));
   if (!segment.fd_) return system_error(errno, "memfd_create of the node segment");
-  if (ftruncate(segment.fd_.get(), static_cast<off_t>(segment.bytes_)) != 0)
-    return system_error(errno, fmt::format("ftruncate of the node segment to {} bytes", segment.bytes_));
+  EPCCL_TRY(set_file_size(segment.fd_.get(), segment.bytes_, "the node's shared segment"));
   struct stat info {};
   if (fstat(segment.fd_.get(), &info) != 0) return system_error(errno, "fstat of the node segment");
   void* base = mmap(nullptr, segment.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd_.get(), 0);

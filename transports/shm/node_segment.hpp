@@ -101,7 +101,8 @@ struct alignas(64) Sleeper {
 struct GaveUpReason {
   enum State : uint32_t { unknown = 0, being_written = 1, known = 2 };
   std::atomic<uint32_t> state;
-  std::array<char, 508> text;
+  Reason reason;
+  std::array<char, 507> text;
 };
 
 struct alignas(64) SegmentHeader {

@@ -265,6 +265,7 @@ void ShmMessages::take_fragment(Peer& peer, const RingSlot& slot) {
     partial.receive = take_posted(peer, slot.key);
     if (partial.receive.completion != nullptr) {
       partial.dropped = !make_room(partial.receive, slot.bytes, static_cast<int>(&peer - peers_.data()));
+      if (partial.dropped) partial.receive = {};  // it has failed, and is its owner's again
     } else {
       Early& early = peer.early[slot.key];
       early.data.resize(slot.bytes);
@@ -273,9 +274,9 @@ void ShmMessages::take_fragment(Peer& peer, const RingSlot& slot) {
   }
   const bool last = slot.offset + slot.length == slot.bytes;
   if (partial.receive.completion != nullptr) {
-    if (!partial.dropped) std::memcpy(partial.receive.data + slot.offset, slot.payload.data(), slot.length);
-    if (last && !partial.dropped) finish(*partial.receive.completion, slot.bytes);
-  } else {
+    std::memcpy(partial.receive.data + slot.offset, slot.payload.data(), slot.length);
+    if (last) finish(*partial.receive.completion, slot.bytes);
+  } else if (!partial.dropped) {
     Early& early = peer.early[slot.key];
     std::memcpy(early.data.data() + slot.offset, slot.payload.data(), slot.length);
     early.received += slot.length;

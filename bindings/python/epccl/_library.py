@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
@@ -21,10 +22,11 @@ def candidates() -> Iterator[str]:
         return
     beside = Path(__file__).resolve().parent
     yield from (str(path) for path in (beside / "libepccl.so", beside / SONAME) if path.exists())
+    # CMake's LIBDIR: of Debian's packages one for each architecture.
+    multiarch = sysconfig.get_config_var("MULTIARCH")
+    folders = ("lib", "lib64", *([f"lib/{multiarch}"] if multiarch else []))
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
-        path = Path(prefix) / "lib" / SONAME
-        if path.exists():
-            yield str(path)
+        yield from (str(path) for folder in folders if (path := Path(prefix) / folder / SONAME).exists())
     yield SONAME
 
 
@@ -141,6 +143,8 @@ def _declare() -> None:
         getattr(_library, name).restype = ctypes.c_char_p
     _library.epcclGetErrorString.argtypes = [_int]
     _library.epcclGetLastError.argtypes = [_c]
+    _library.epcclGetLastErrorReason.argtypes = [_c]
+    _library.epcclGetLastErrorReason.restype = _int
 
 
 _declare()
@@ -170,7 +174,8 @@ def code_of(name: str, *arguments: Any) -> int:
 
 def failure(name: str, code: int, comm: ctypes.c_void_p | None = None) -> EpcclError:
     text = (_library.epcclGetLastError(comm) or b"").decode(errors="replace")
-    return make_error(code, text or _library.epcclGetErrorString(code).decode(), name)
+    reason = _library.epcclGetLastErrorReason(comm)
+    return make_error(code, text or _library.epcclGetErrorString(code).decode(), name, reason)
 
 
 def reset_debug() -> None:

@@ -19,19 +19,28 @@ class Result(enum.IntEnum):
     IN_PROGRESS = 7
 
 
-class EpcclError(RuntimeError):
-    """A call failed. ``code`` is the library's :class:`Result`; the text is ``epcclGetLastError``'s: it names the argument
-    or the rank, with the numbers."""
+class Reason(enum.IntEnum):
+    """Why something failed, where a program may go on by it (``epcclReason_t``)."""
 
-    def __init__(self, code: Result, text: str, call: str = "") -> None:
+    NONE = 0
+    TIMEOUT = 1
+    UNREACHABLE = 2
+
+
+class EpcclError(RuntimeError):
+    """A call failed. ``code`` is the library's :class:`Result`, ``reason`` its :class:`Reason`; the text is ``epcclGetLastError``'s:
+    it names the argument or the rank, with the numbers."""
+
+    def __init__(self, code: Result, text: str, call: str = "", reason: Reason = Reason.NONE) -> None:
         self.code = code
         self.text = text
         self.call = call
+        self.reason = reason
         super().__init__(f"{call}: {text}" if call else text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # As it was made: pickle and copy would make it from its text alone.
-        return type(self), (self.code, self.text, self.call), self.__dict__
+        return type(self), (self.code, self.text, self.call, self.reason), self.__dict__
 
 
 class InvalidArgument(EpcclError, ValueError):
@@ -62,10 +71,11 @@ _OF_CODE = {
 }
 
 
-def make_error(code: int, text: str, call: str) -> EpcclError:
+def make_error(code: int, text: str, call: str, reason: int = 0) -> EpcclError:
     """The exception for a code."""
+    why = Reason(reason) if reason in list(Reason) else Reason.NONE
     try:
         known = Result(code)
     except ValueError:
-        return EpcclError(Result.INTERNAL_ERROR, f"unknown result {code}: {text}", call)
-    return _OF_CODE.get(known, EpcclError)(known, text, call)
+        return EpcclError(Result.INTERNAL_ERROR, f"unknown result {code}: {text}", call, why)
+    return _OF_CODE.get(known, EpcclError)(known, text, call, why)

@@ -75,8 +75,8 @@ class Exchanges:
     def alltoall(
         self, send: Buffer, recv: Buffer, *, datatype: DataType | None = None, stream: Stream | None = None
     ) -> None:
-        """Block d of ``send`` goes to rank d, block s of ``recv`` comes from rank s. Both hold ``size`` blocks of equal length and
-        must not overlap."""
+        """Block d of ``send`` goes to rank d, block s of ``recv`` comes from rank s. Both hold ``size`` blocks of equal length.
+        They may be the same buffer, or overlap: then the input is copied first."""
         source, target = View("send", send, False, datatype), View("recv", recv, True, datatype)
         kind = same_datatype(("send", source), ("recv", target))
         if source.count != target.count:

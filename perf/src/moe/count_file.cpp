@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <fstream>
 
+#include "base/file_size.hpp"
+
 namespace epccl::perf::moe {
 
 std::string text_of(const CountMatrix& matrix) {
@@ -16,6 +18,7 @@ std::string text_of(const CountMatrix& matrix) {
 }
 
 Status write_counts(const CountMatrix& matrix, const std::string& path) {
+  const NoFileSizeSignal none;
   errno = 0;
   std::ofstream file(path, std::ios::binary);
   file << text_of(matrix) << std::flush;

@@ -1,12 +1,11 @@
 #include "perf/src/overlap/bare_copies.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <vector>
 
+#include "base/core_mask.hpp"
 #include "device/host/host_copy.hpp"
 #include "device/host/host_engines.hpp"
 
@@ -15,10 +14,7 @@ namespace {
 
 Status stay_on(const std::vector<int>& cores) {
   if (cores.empty()) return {};
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int core : cores) CPU_SET(core, &set);
-  if (sched_setaffinity(0, sizeof set, &set) == 0) return {};
+  if (CoreMask(cores).apply()) return {};
   return error(Code::system_error, "--overlap-copies: EPCCL_HOST_ENGINE_CORES: {}", std::strerror(errno));
 }
 

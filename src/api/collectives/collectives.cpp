@@ -1,6 +1,7 @@
 // epcclAlltoall, epcclAlltoallv, epcclSend, epcclRecv, groups: argument checks, then one call inward.
 #include <algorithm>
 
+#include "api/collectives/input_copy.hpp"
 #include "api/device/device_calls.hpp"
 #include "api/groups/group.hpp"
 #include "api/handles/arguments.hpp"
@@ -18,19 +19,24 @@ Status alltoall(const void* sendbuff, void* recvbuff, size_t count, epcclDataTyp
   EPCCL_ASSIGN(const uint64_t bytes, checked_bytes("count", count, element, ranks));
   EPCCL_TRY(check_buffer("sendbuff", sendbuff, bytes));
   EPCCL_TRY(check_buffer("recvbuff", recvbuff, bytes));
-  EPCCL_TRY(check_disjoint(sendbuff, bytes, recvbuff, bytes));
-  const runtime::AlltoallCall call{
+  const bool is_copied = overlap(sendbuff, bytes, recvbuff, bytes);
+  runtime::AlltoallCall call{
       sendbuff, recvbuff, count * element, count, datatype_name(datatype), communicator->engine_use()};
   EPCCL_ASSIGN(
       device::Device * gpu,
       device_of(*communicator, {{"sendbuff", sendbuff, bytes}, {"recvbuff", recvbuff, bytes}}, stream));
-  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), call, stream);
+  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), call, is_copied, stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
-  if (queue == nullptr && !in_group()) return run_now(*target, [&] { return target->alltoall(call); });
+  const InputCopy copy(is_copied ? bytes : 0);
+  const auto work = [target, copy](runtime::AlltoallCall& each) {
+    copy.take_input_of(each);
+    return target->alltoall(each);
+  };
+  if (queue == nullptr && !in_group()) return run_now(*target, [&] { return work(call); });
   return submit(
       {std::move(communicator), queue,
-       CollectiveWork{[target, call] { return target->alltoall(call); },
+       CollectiveWork{[work, call]() mutable { return work(call); },
                       [target, block = call.block_bytes] { return target->predict_alltoall(block); }}});
 }
 
@@ -106,8 +112,8 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
                read_blocks({"recvcounts", recvcounts}, {"rdispls", rdispls}, communicator->ranks(), element));
   EPCCL_TRY(check_buffer("sendbuff", sendbuff, send.extent));
   EPCCL_TRY(check_buffer("recvbuff", recvbuff, recv.extent));
-  EPCCL_TRY(check_disjoint(sendbuff, send.extent, recvbuff, recv.extent));
   EPCCL_TRY(check_no_overlap(recv));
+  const bool is_copied = overlap(sendbuff, send.extent, recvbuff, recv.extent);
   runtime::AlltoallvCall call{sendbuff,
                               recvbuff,
                               std::move(send.bytes),
@@ -119,13 +125,19 @@ Status alltoallv(const void* sendbuff, const size_t* sendcounts, const size_t* s
   EPCCL_ASSIGN(device::Device * gpu,
                device_of(*communicator,
                          {{"sendbuff", sendbuff, send.extent}, {"recvbuff", recvbuff, recv.extent}}, stream));
-  if (gpu != nullptr) return submit_on_device(*gpu, std::move(communicator), std::move(call), stream);
+  if (gpu != nullptr)
+    return submit_on_device(*gpu, std::move(communicator), std::move(call), is_copied, stream);
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(stream));
   runtime::Communicator* target = communicator.get();
-  if (queue == nullptr && !in_group()) return run_now(*target, [&] { return target->alltoallv(call); });
+  const InputCopy copy(is_copied ? send.extent : 0);
+  const auto work = [target, copy](runtime::AlltoallvCall& each) {
+    copy.take_input_of(each);
+    return target->alltoallv(each);
+  };
+  if (queue == nullptr && !in_group()) return run_now(*target, [&] { return work(call); });
   const uint64_t mean = call.mean();
   return submit({std::move(communicator), queue,
-                 CollectiveWork{[target, call = std::move(call)] { return target->alltoallv(call); },
+                 CollectiveWork{[work, call = std::move(call)]() mutable { return work(call); },
                                 [target, mean] { return target->predict_alltoall(mean); }}});
 }
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "algorithms/collectives/collective.hpp"
+#include "api/collectives/input_copy.hpp"
 #include "api/collectives/reductions.hpp"
 #include "api/device/device_calls.hpp"
 #include "api/groups/group.hpp"
@@ -38,20 +39,16 @@ Extents extents_of(const runtime::Communicator& communicator, const algorithms::
           bytes(algorithms::output_blocks(communicator.cluster(), call, communicator.rank()))};
 }
 
-/// Buffers are there, and do not overlap, or lie as in a call in place.
-Status check_buffers(const Arguments& args, const Extents& bytes, const algorithms::CollectiveSpec& call,
-                     int rank) {
-  const auto [send, recv] = bytes;
-  EPCCL_TRY(check_buffer("sendbuff", args.sendbuff, send));
-  EPCCL_TRY(check_buffer("recvbuff", args.recvbuff, recv));
-  if (send == 0 || recv == 0) return {};
+/// Whether buffers overlap, and do not lie as in a call in place.
+bool needs_copy(const Arguments& args, const Extents& bytes, const algorithms::CollectiveSpec& call,
+                int rank) {
+  if (!overlap(args.sendbuff, bytes.send, args.recvbuff, bytes.recv)) return false;
   const uint64_t own = static_cast<uint64_t>(rank) * call.bytes;
   const bool scatters = call.kind == Collective::reduce_scatter || call.kind == Collective::scatter;
   const bool gathers = call.kind == Collective::allgather || call.kind == Collective::gather;
   const auto from = reinterpret_cast<uintptr_t>(args.sendbuff),
              to = reinterpret_cast<uintptr_t>(args.recvbuff);
-  if (from + (scatters ? own : 0) == to + (gathers ? own : 0)) return {};
-  return check_disjoint(args.sendbuff, send, args.recvbuff, recv);
+  return from + (scatters ? own : 0) != to + (gathers ? own : 0);
 }
 
 Status run(const Arguments& args) {
@@ -68,7 +65,9 @@ Status run(const Arguments& args) {
     call.reduction = operation.reduction;
   }
   const Extents bytes = extents_of(*communicator, call.what);
-  EPCCL_TRY(check_buffers(args, bytes, call.what, communicator->rank()));
+  EPCCL_TRY(check_buffer("sendbuff", args.sendbuff, bytes.send));
+  EPCCL_TRY(check_buffer("recvbuff", args.recvbuff, bytes.recv));
+  const bool is_copied = needs_copy(args, bytes, call.what, communicator->rank());
   call.input = args.sendbuff;
   call.output = args.recvbuff;
   call.engines = communicator->engine_use();
@@ -80,11 +79,13 @@ Status run(const Arguments& args) {
                          {{"sendbuff", args.sendbuff, bytes.send}, {"recvbuff", args.recvbuff, bytes.recv}},
                          args.stream));
   if (gpu != nullptr)
-    return submit_on_device(*gpu, std::move(communicator), std::move(call), operation.device_scalar,
-                            args.stream);
+    return submit_on_device(*gpu, std::move(communicator), std::move(call), is_copied,
+                            operation.device_scalar, args.stream);
   EPCCL_TRY(need_host_memory("the scalar of a reduction of host memory", operation.device_scalar));
   EPCCL_ASSIGN(device::HostStream * queue, find_stream(args.stream));
-  const auto work = [](runtime::Communicator& target, runtime::CollectiveCall& each, const void* scalar) {
+  const InputCopy copy(is_copied ? bytes.send : 0);
+  const auto work = [copy](runtime::Communicator& target, runtime::CollectiveCall& each, const void* scalar) {
+    copy.take_input_of(each);
     if (scalar != nullptr) std::memcpy(&each.reduction->scalar_bits, scalar, each.what.unit);
     return target.collective(each);
   };

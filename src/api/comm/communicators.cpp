@@ -174,8 +174,15 @@ const char* epcclGetLastError(epcclComm_t comm) {
   if (*last_error() != 0 || comm == nullptr) return last_error();
   const auto handle = find_handle(comm);
   if (!handle.ok()) return last_error();
-  background = handle.value()->failure_text();
+  background = handle.value()->failure().message();
   return background.c_str();
+}
+
+epcclReason_t epcclGetLastErrorReason(epcclComm_t comm) {
+  epccl::Reason reason = last_reason();
+  if (*last_error() == 0 && comm != nullptr)
+    if (const auto handle = find_handle(comm); handle.ok()) reason = handle.value()->failure().reason();
+  return static_cast<epcclReason_t>(reason);
 }
 
 epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId) {

@@ -5,18 +5,8 @@
 #include "api/device/device_place.hpp"
 #include "api/groups/capturing.hpp"
 #include "api/groups/first_call.hpp"
-#include "device/cuda/cuda_device.hpp"
 
 namespace epccl::api {
-
-Result<device::Device*> device_of_message(runtime::Communicator& communicator, const void* buffer,
-                                          uint64_t bytes, epcclStream_t stream) {
-  if (bytes > 0) {
-    EPCCL_ASSIGN(device::Device * gpu, device_of(communicator, {{"buffer", buffer, bytes}}, stream));
-    if (gpu != nullptr || !device::is_pinned_memory(buffer)) return gpu;
-  }
-  return device_of_stream(communicator, stream);
-}
 
 // An item among the group's others, made by the communicator's thread for calls on this GPU.
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,

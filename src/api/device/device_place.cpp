@@ -2,10 +2,9 @@
 
 namespace epccl::api {
 
-Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream) {
-  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
-  EPCCL_ASSIGN(TurnPtr turn, turn_of_call(*on->worker, stream));
-  return Place{on, std::move(turn)};
+Result<Place> take_place(runtime::Communicator::OnDevice& on, void* stream) {
+  EPCCL_ASSIGN(TurnPtr turn, turn_of_call(*on.worker, stream));
+  return Place{&on, std::move(turn)};
 }
 
 Result<Place> begun_place(runtime::Communicator::OnDevice& on) {

@@ -7,7 +7,6 @@
 #include "api/groups/group.hpp"
 #include "api/handles/handles.hpp"
 #include "base/status.hpp"
-#include "device/device.hpp"
 #include "runtime/comm/communicator.hpp"
 
 namespace epccl::api {
@@ -17,7 +16,7 @@ struct Place {
   TurnPtr turn;
 };
 
-Result<Place> take_place(device::Device& device, const CommPtr& communicator, void* stream);
+Result<Place> take_place(runtime::Communicator::OnDevice& on, void* stream);
 /// That of a call which is made when its stream has come to it, by a graph's word.
 Result<Place> begun_place(runtime::Communicator::OnDevice& on);
 

@@ -26,15 +26,16 @@ Status MappableBuffer::copy_out(runtime::StagedCalls& calls) const {
   return replacement_ == nullptr ? Status{} : calls.copy_pieces_out(pieces_, replacement_->data());
 }
 
-Result<MappableBuffers> MappableBuffers::make(const runtime::Communicator::OnDevice& on, Used input,
-                                              Used output) {
+MappableBuffer::Pieces MappableBuffers::Used::all_pieces() const {
+  if (!pieces.empty() || bytes == 0) return pieces;
+  return {{static_cast<std::byte*>(const_cast<void*>(buffer)), 0, bytes}};  // NOLINT: as above
+}
+
+Result<MappableBuffers> MappableBuffers::make(const runtime::Communicator::OnDevice& on, const Used& input,
+                                              const Used& output) {
   MappableBuffers made;
-  for (Used* used : {&input, &output}) {
-    auto* data = static_cast<std::byte*>(const_cast<void*>(used->buffer));  // NOLINT: as above
-    if (used->pieces.empty() && used->bytes > 0) used->pieces.push_back({data, 0, used->bytes});
-  }
-  EPCCL_ASSIGN(made.input_, MappableBuffer::make(on, input.buffer, input.bytes, std::move(input.pieces)));
-  EPCCL_ASSIGN(made.output_, MappableBuffer::make(on, output.buffer, output.bytes, std::move(output.pieces)));
+  EPCCL_ASSIGN(made.input_, MappableBuffer::make(on, input.buffer, input.bytes, input.all_pieces()));
+  EPCCL_ASSIGN(made.output_, MappableBuffer::make(on, output.buffer, output.bytes, output.all_pieces()));
   return made;
 }
 

@@ -38,8 +38,11 @@ class MappableBuffers {
     const void* buffer = nullptr;
     uint64_t bytes = 0;
     MappableBuffer::Pieces pieces{};  // empty: all of it
+
+    MappableBuffer::Pieces all_pieces() const;
   };
-  static Result<MappableBuffers> make(const runtime::Communicator::OnDevice& on, Used input, Used output);
+  static Result<MappableBuffers> make(const runtime::Communicator::OnDevice& on, const Used& input,
+                                      const Used& output);
 
   /// Makes the call when its turn has begun, or behind what its stream had: `run` gets it with buffers that peers can map.
   template <typename CallType, typename Run>

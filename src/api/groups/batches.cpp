@@ -1,6 +1,7 @@
 #include "api/groups/batches.hpp"
 
 #include <cstddef>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -67,12 +68,13 @@ void start_and_finish(std::vector<Batch>& batches, Ways& ways) {
 void run_in_turns(std::vector<Batch>& batches, size_t at, Ways& ways, Status& skipped) {
   if (at == batches.size()) return start_and_finish(batches, ways);
   bool has_turn = false;
-  Status status = batches[at].communicator->run(batches[at].ticket, [&] {
+  const std::function<Status()> turn = [&] {
     has_turn = true;
     ways[at].emplace(*batches[at].communicator);
     run_in_turns(batches, at + 1, ways, skipped);
     return batches[at].outcome;
-  });
+  };
+  Status status = batches[at].communicator->run(batches[at].ticket.use(), turn);
   if (has_turn) {
     batches[at].outcome = std::move(status);
     return;
@@ -87,8 +89,8 @@ void run_in_turns(std::vector<Batch>& batches, size_t at, Ways& ways, Status& sk
 }  // namespace
 
 Status run_batches(std::vector<Batch>& batches) {
-  for (const Batch& batch : batches)
-    for (const std::future<void>& arrival : batch.arrivals) arrival.wait();
+  for (Batch& batch : batches)
+    for (std::future<void>& arrival : batch.arrivals) arrival.get();
   std::vector<std::shared_ptr<std::promise<Status>>> ends;
   for (const Batch& batch : batches)
     if (batch.end != nullptr) ends.push_back(batch.end);

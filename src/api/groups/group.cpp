@@ -99,6 +99,40 @@ void wait_for_workers(const std::vector<StreamWork>& streams) {
       static_cast<void>(work.stream->synchronize());
 }
 
+// What could not be queued is given up, and lets go of what waits for it. Where a stream does not wait for what another runs on its behalf,
+// its call does.
+void drop_unqueued(std::vector<StreamWork>& streams) {
+  for (StreamWork& work : streams) {
+    work.batches.clear();
+    work.collectives.clear();
+    work.end_of_batches.reset();
+    for (StreamWork::Part& part : work.parts) static_cast<void>(std::promise<void>(std::move(part.arrival)));
+  }
+  for (const StreamWork& work : streams)
+    for (const StreamWork::Part& part : work.parts)
+      if (part.end.valid()) part.end.wait();
+}
+
+// Of the streams whose batches the group's end waits for.
+std::vector<std::future<Status>> ends_of_batches(const std::vector<StreamWork>& streams) {
+  std::vector<std::future<Status>> ends;
+  for (const StreamWork& work : streams)
+    if (work.end_of_batches != nullptr) ends.push_back(work.end_of_batches->get_future());
+  return ends;
+}
+
+// The work of no stream, and the ends of what others run for it. The first error.
+Status run_here(std::vector<StreamWork>& streams, std::vector<std::future<Status>> ends) {
+  Status first;
+  for (StreamWork& work : streams)
+    if (work.stream == nullptr)
+      if (Status status = caught([&] { return run_inline(std::move(work)); }); first.ok())
+        first = std::move(status);
+  for (std::future<Status>& end : ends)
+    if (Status status = caught([&] { return end.get(); }); first.ok()) first = std::move(status);
+  return first;
+}
+
 // What goes to streams goes first: what runs here may wait for it.
 Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::function<void()>& beside = {}) {
   Status begun = check_captured_streams(items);
@@ -109,20 +143,24 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
     return begun;
   }
   std::vector<StreamWork> streams = sort_by_stream(items);
-  std::vector<std::future<Status>> waited_for;
-  for (StreamWork& work : streams)
-    if (work.end_of_batches != nullptr) waited_for.push_back(work.end_of_batches->get_future());
-  enqueue(streams);
+  std::vector<std::future<Status>> ends = ends_of_batches(streams);
+  Status queued = caught([&]() -> Status {
+    enqueue(streams);
+    return {};
+  });
+  if (!queued.ok()) {
+    drop_unqueued(streams);
+    turns.clear();
+    for (const std::future<Status>& end : ends) end.wait();
+    wait_for_workers(streams);
+    return queued;
+  }
   if (beside != nullptr) beside();
   const Status held = caught([&] { return hold(turns); });
   const std::vector<FirstCall> first_calls = first_calls_of(turns);
   turns.clear();
-  Status first = held;
-  for (StreamWork& work : streams)
-    if (work.stream == nullptr)
-      if (Status status = run_inline(std::move(work)); first.ok()) first = std::move(status);
-  for (std::future<Status>& end : waited_for)
-    if (Status status = end.get(); first.ok()) first = std::move(status);
+  Status first = run_here(streams, std::move(ends));
+  if (!held.ok()) first = held;
   // The caller has the buffers back.
   if (!held.ok()) wait_for_workers(streams);
   // Whatever became of the others: these are under way.
@@ -134,8 +172,8 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
 Status run_plain(PlainMessages messages) {
   EPCCL_TRY(messages.communicator->p2p().check_own(messages.operations));
   std::vector<Batch> batches;
-  batches.push_back({std::move(messages.communicator), 0, std::move(messages.operations)});
-  batches.front().ticket = batches.front().communicator->take_ticket();
+  batches.push_back({std::move(messages.communicator), {}, std::move(messages.operations)});
+  batches.front().ticket = Ticket(batches.front().communicator);
   return run_batches(batches);
 }
 

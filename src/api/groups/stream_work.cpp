@@ -45,7 +45,7 @@ class Sorter {
     auto& batches = of(runner.stream).batches;
     const auto known = std::ranges::find(batches, runner.communicator, &Batch::communicator);
     if (known != batches.end()) return *known;
-    Batch& batch = batches.emplace_back(Batch{runner.communicator, 0, {}});
+    Batch& batch = batches.emplace_back(Batch{runner.communicator, {}, {}});
     batch.operations.reserve(items_);
     return batch;
   }
@@ -77,6 +77,29 @@ class Sorter {
   Ends ends_;
 };
 
+/// A collective that runs in its turn, or, where it is not even queued, gives that back.
+class IssuedCollective {
+ public:
+  IssuedCollective(CommPtr communicator, CollectiveWork work)
+      : communicator_(std::move(communicator)), work_(std::move(work)) {}
+
+  void take_ticket() { ticket_ = Ticket(communicator_); }
+  bool can_go_ahead() const { return work_.ahead != nullptr; }
+  void go_ahead() const { communicator_->go_ahead(ticket_.number(), work_.ahead); }
+  Status run() {
+    Status status = communicator_->run(ticket_.use(), work_.run, work_.timeout_seconds);
+    // What the work holds is released before anybody is told that it is over.
+    work_.run = nullptr;
+    communicator_.reset();
+    return work_.conclude ? work_.conclude(std::move(status)) : status;
+  }
+
+ private:
+  CommPtr communicator_;
+  CollectiveWork work_;
+  Ticket ticket_;
+};
+
 }  // namespace
 
 QueuedCollective queued_collective(Item item) {
@@ -86,17 +109,10 @@ QueuedCollective queued_collective(Item item) {
     call.run = std::move(work.run);
     return call;
   }
-  const uint64_t ticket = item.communicator->take_ticket();
-  if (work.ahead != nullptr)
-    call.ahead = [communicator = item.communicator.get(), ticket,
-                  ahead = std::exchange(work.ahead, nullptr)] { communicator->go_ahead(ticket, ahead); };
-  call.run = [communicator = std::move(item.communicator), ticket, work = std::move(work)]() mutable {
-    Status status = communicator->run(ticket, work.run, work.timeout_seconds);
-    // What the work holds is released before anybody is told that it is over.
-    work.run = nullptr;
-    communicator.reset();
-    return work.conclude ? work.conclude(std::move(status)) : status;
-  };
+  const auto issued = std::make_shared<IssuedCollective>(std::move(item.communicator), std::move(work));
+  if (issued->can_go_ahead()) call.ahead = [issued] { issued->go_ahead(); };
+  call.run = [issued] { return issued->run(); };
+  issued->take_ticket();
   return call;
 }
 
@@ -126,7 +142,7 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
     sorter.batch_of(runner).operations.push_back(std::move(*operation));
   }
   for (StreamWork& work : sorter.streams())
-    for (Batch& batch : work.batches) batch.ticket = batch.communicator->take_ticket();
+    for (Batch& batch : work.batches) batch.ticket = Ticket(batch.communicator);
   for (Item& item : items) {
     if (std::holds_alternative<runtime::P2pOperation>(item.what)) continue;
     StreamWork& work = sorter.of(item.stream);

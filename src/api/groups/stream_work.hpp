@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/groups/group.hpp"
+#include "api/groups/ticket.hpp"
 
 namespace epccl::api {
 
@@ -14,7 +15,7 @@ namespace epccl::api {
 /// and none of them waits for another.
 struct Batch {
   CommPtr communicator;
-  uint64_t ticket = 0;
+  Ticket ticket = {};
   std::vector<runtime::P2pOperation> operations;
   std::vector<std::future<void>> arrivals = {};    // of the other streams that have a part in this
   std::shared_ptr<std::promise<Status>> end = {};  // these wait for it

@@ -19,8 +19,8 @@ Result<uint64_t> checked_bytes(const char* what, size_t count, uint64_t element_
 /// A buffer that must not be NULL unless it is empty.
 Status check_buffer(const char* what, const void* buffer, uint64_t bytes);
 
-/// Send and receive buffers that must not overlap.
-Status check_disjoint(const void* sendbuff, uint64_t send_bytes, const void* recvbuff, uint64_t recv_bytes);
+/// Whether buffers have bytes in common.
+bool overlap(const void* sendbuff, uint64_t send_bytes, const void* recvbuff, uint64_t recv_bytes);
 
 Status check_rank(const char* what, int rank, int ranks);
 

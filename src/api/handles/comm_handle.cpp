@@ -48,11 +48,10 @@ Status CommHandle::async_error() const {
   return background_failure_.ok() ? communicator_->poll_failure() : background_failure_;
 }
 
-std::string CommHandle::failure_text() const {
+Status CommHandle::failure() const {
   const std::lock_guard lock(mutex_);
-  if (!failure_.ok() || communicator_ == nullptr) return failure_.message();
-  if (!background_failure_.ok()) return background_failure_.message();
-  return communicator_->failure().message();
+  if (!failure_.ok() || communicator_ == nullptr) return failure_;
+  return background_failure_.ok() ? communicator_->failure() : background_failure_;
 }
 
 bool CommHandle::complete(CommPtr communicator) {

@@ -43,8 +43,8 @@ class CommHandle {
 
   /// What epcclCommGetAsyncError tells: in_progress, the failure, or ok.
   Status async_error() const;
-  /// The text of a failure in the background, "" before.
-  std::string failure_text() const;
+  /// A failure in the background, ok before.
+  Status failure() const;
 
   /// The communicator is there. False when the handle was aborted meanwhile: then it is aborted as well.
   bool complete(CommPtr communicator);

@@ -1,4 +1,4 @@
-// The text of the calling thread's last failing call, and the one way out of every entry point.
+// The text and the reason of the calling thread's last failing call, and the one way out of every entry point.
 #pragma once
 
 #include <exception>
@@ -8,10 +8,11 @@
 
 namespace epccl::api {
 
-/// Keeps a failure's text for epcclGetLastError() and gives its code.
+/// Keeps a failure for epcclGetLastError() and epcclGetLastErrorReason(), and gives its code.
 epcclResult_t finish(const Status& status);
 /// "" when the thread's calls have all succeeded.
 const char* last_error();
+Reason last_reason();
 
 /// Runs an entry point's body: exceptions (out of memory, in practice) become codes and never cross the C boundary.
 template <typename Body>

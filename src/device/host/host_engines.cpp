@@ -12,7 +12,9 @@
 #include <functional>
 #include <optional>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
+#include "base/core_mask.hpp"
 #include "base/log.hpp"
 #include "base/per_process.hpp"
 #include "base/settings.hpp"
@@ -43,7 +45,7 @@ Result<std::vector<int>> cores_of(const char* setting) {
   for (const char* at = text.c_str(); *at != 0;) {
     char* end = nullptr;
     const long core = std::strtol(at, &end, 10);
-    if (end == at || core < 0 || core >= CPU_SETSIZE || (*end != ',' && *end != 0))
+    if (end == at || core < 0 || core >= most_cores || (*end != ',' && *end != 0))
       return error(Code::invalid_argument, "{}=\"{}\": want numbers of cores, as 2,3", setting, text);
     cores.push_back(static_cast<int>(core));
     at = *end == 0 ? end : end + 1;
@@ -54,10 +56,7 @@ Result<std::vector<int>> cores_of(const char* setting) {
 // Nodes may have different cores: where none of these is there, the thread runs where it is.
 void go_to(const std::vector<int>& cores, const char* setting) {
   if (cores.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
-  if (sched_setaffinity(0, sizeof set, &set) != 0)
+  if (!CoreMask(cores).apply())
     log::warn(log::init, -1, "{}={} has no core that this process may use ({}): the setting is ignored",
               setting, settings::get(setting), std::strerror(errno));
 }
@@ -233,7 +232,8 @@ void HostEngines::work(QueueKind kind) {
     const double first_since = line->first_since;
     lock.unlock();
     const double begun = taken.times != nullptr ? now_seconds() : 0;
-    Status status = run(taken.item, failed, pace);
+    // What it throws is for who waits for the line: its turn must end.
+    Status status = caught([&] { return run(taken.item, failed, pace); });
     if (taken.times != nullptr) tell(taken, first_since, begun);
     const bool others_may_wait =
         std::holds_alternative<MarkItem>(taken.item) || std::holds_alternative<PostItem>(taken.item);

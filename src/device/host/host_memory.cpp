@@ -11,6 +11,7 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "base/file_size.hpp"
 #include "base/per_process.hpp"
 #include "base/unique_fd.hpp"
 
@@ -46,13 +47,29 @@ pid_t this_process() {
   return instance->id;
 }
 
+// The kernel shows a process's descriptors to those that might trace it. (Yama, which asks who is whose parent, has no part in that.)
+std::string why_not_opened(pid_t owner, int cause) {
+  const std::string process = fmt::format("/proc/{}", owner);
+  if (cause == ENOENT && access(process.c_str(), F_OK) != 0)
+    return fmt::format(
+        " (there is no {}: that process has ended, or has another PID namespace, or a /proc mounted with "
+        "hidepid "
+        "hides it)",
+        process);
+  if (cause != EACCES && cause != EPERM) return "";
+  return fmt::format(
+      " (process {} may not be looked into by this one: it is another user's, or not dumpable, as programs "
+      "are "
+      "that are setuid or have file capabilities, or /proc is hardened)",
+      owner);
+}
+
 }  // namespace
 
 Result<void*> allocate_window(size_t size) {
   UniqueFd fd(memfd_create("epccl-window", MFD_CLOEXEC));
   if (!fd) return system_error(errno, fmt::format("memfd_create for {} bytes", size));
-  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
-    return system_error(errno, fmt::format("ftruncate of a memfd to {} bytes", size));
+  EPCCL_TRY(set_file_size(fd.get(), size, "memory for peers to map"));
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of a memfd");
   void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -98,7 +115,10 @@ std::optional<WindowRef> find_window(const void* address, size_t size) {
 Result<std::byte*> map_window(const WindowRef& ref, Pages pages) {
   const std::string path = fmt::format("/proc/{}/fd/{}", ref.pid, ref.fd);
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) return system_error(errno, "open of " + path);
+  if (!fd) {
+    const int cause = errno;
+    return system_error(cause, "open of " + path + why_not_opened(ref.pid, cause));
+  }
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of " + path);
   if (info.st_ino != ref.inode || static_cast<uint64_t>(info.st_size) < ref.size)

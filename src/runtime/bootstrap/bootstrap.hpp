@@ -50,6 +50,7 @@ struct Notice {
   Kind kind = Kind::died;
   int rank = -1;
   std::string text;  // a sentence with rank, host and pid
+  Reason reason = Reason::none;
 };
 
 /// Why a shrink cannot come about.
@@ -95,8 +96,9 @@ class Bootstrap {
   /// The next notice, if one has arrived. Never blocks.
   virtual std::optional<Notice> poll_notice() = 0;
 
-  /// Tells everybody that this rank gives up (they get Notice::failed with `text`). Never blocks for long.
-  virtual void report_failure(const std::string& text) = 0;
+  /// Tells everybody that this rank gives up (they get Notice::failed with the text and the reason). Never blocks for long.
+  virtual void report_failure(const Status& why) = 0;
+  void report_failure(const std::string& text) { report_failure(Status(Code::remote_error, text)); }
   /// Tells the hub what this rank waits for. Never blocks for long.
   virtual void report_stall(const StallReport& report) = 0;
 

@@ -53,8 +53,9 @@ Result<wire::Bytes> Client::gather(wire::GatherKind kind, std::span<const std::b
         return fmt::format("{} #{} incomplete; missing ranks: {}", name, number, missing(brief_patience));
       });
   if (timed_out)
-    return error(Code::remote_error, "rank {}: {} #{} incomplete after {} s; missing ranks: {}", rank_, name,
-                 number, timeout_, missing(question_patience));
+    return error(Code::remote_error, Reason::timeout,
+                 "rank {}: {} #{} incomplete after {} s; missing ranks: {}", rank_, name, number, timeout_,
+                 missing(question_patience));
   if (!status.ok()) return std::move(status).with_context(fmt::format("{} #{}", name, number));
   return *std::exchange(gathered_, std::nullopt);
 }
@@ -99,8 +100,8 @@ Result<Blob> Client::lookup(int rank, const std::string& key) {
   Status status = pump(
       now_seconds() + timeout_, [&] { return found_.contains(request); }, timed_out);
   if (timed_out)
-    return error(Code::remote_error, "rank {}: rank {} published no \"{}\" within {} s", rank_, rank, key,
-                 timeout_);
+    return error(Code::remote_error, Reason::timeout, "rank {}: rank {} published no \"{}\" within {} s",
+                 rank_, rank, key, timeout_);
   if (!status.ok())
     return std::move(status).with_context(fmt::format("look-up of \"{}\" of rank {}", key, rank));
   Found found = std::move(found_.extract(request).mapped());
@@ -125,13 +126,13 @@ std::optional<Notice> Client::poll_notice() {
   return notice;
 }
 
-void Client::send_failure(const std::string& text) {
-  queue(wire::Writer(wire::Type::failure).text(text).take());
+void Client::send_failure(const Status& why) {
+  queue(wire::Writer(wire::Type::failure).reason(why.reason()).text(why.message()).take());
   flush_until(now_seconds() + report_patience);
 }
 
-void Client::report_failure(const std::string& text) {
-  send_failure(text);
+void Client::report_failure(const Status& why) {
+  send_failure(why);
   if (!lives_with_hub_) return;
   // The rendezvous may end with this process: an answer to what is asked behind the report says that the others have the news.
   const std::unique_lock lock(reading_, std::try_to_lock);
@@ -281,7 +282,7 @@ Status Client::pump(double deadline, const std::function<bool()>& done, bool& ti
     read_line();
     if (done()) return {};
     if (interruptible && interrupted()) return interruption();
-    if (first_notice_ && !left_) return {Code::remote_error, first_notice_->text};
+    if (first_notice_ && !left_) return {Code::remote_error, first_notice_->reason, first_notice_->text};
     if (state_ != Line::open)
       return error(Code::remote_error, "the process of the rendezvous ({}) has ended", hub_);
     const short events = flush() ? POLLIN : POLLIN | POLLOUT;
@@ -292,7 +293,7 @@ Status Client::pump(double deadline, const std::function<bool()>& done, bool& ti
       if (checks) EPCCL_TRY(options_.check(false));
       if (now_seconds() < deadline) continue;
       timed_out = true;
-      return {Code::remote_error, "timed out"};
+      return {Code::remote_error, Reason::timeout, "timed out"};
     }
   }
 }
@@ -313,12 +314,14 @@ void Client::read_line() {
     const ssize_t got = recv(line_.get(), chunk.data(), chunk.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    const std::string why = got == 0 ? "its connection closed" : got < 0 ? net::why_ended(errno) : "";
+    const Status why = got > 0    ? Status{}
+                       : got == 0 ? Status(Code::remote_error, "its connection closed")
+                                  : net::why_ended(errno);
     if (got > 0) splitter_.append(std::span(chunk).first(static_cast<size_t>(got)));
     for (;;) {
       auto next = splitter_.next(wire::max_gathered + 64 + 4 * static_cast<size_t>(ranks_));
       if (!next.ok()) {
-        line_ended("it sent rubbish: " + next.status().message());
+        line_ended(std::move(next).take_status().with_context("it sent rubbish"));
         return;
       }
       if (!next->has_value()) break;
@@ -400,6 +403,7 @@ void Client::take_notice(wire::Reader& body) {
   notice.kind =
       static_cast<Notice::Kind>(std::min<uint8_t>(body.u8(), static_cast<uint8_t>(Notice::Kind::hub_lost)));
   notice.rank = body.i32();
+  notice.reason = body.reason();
   notice.text = body.text();
   add_notice(std::move(notice));
 }
@@ -419,20 +423,21 @@ int Client::take_left(wire::Reader& body) {
   return who.rank;
 }
 
-void Client::line_ended(const std::string& why) {
+void Client::line_ended(const Status& why) {
   state_ = hub_may_close_ || left_ ? Line::closed_regularly : Line::broken;
   // The descriptor stays, so that nothing else gets its number, but it must not keep fd() readable.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, line_.get(), nullptr);
   if (state_ == Line::closed_regularly || refused_) return;
   const std::string fate = net::fate_of_peer(why);
   if (hub_ranks_.empty()) {
-    add_notice(
-        {Notice::Kind::hub_lost, -1, fmt::format("the process of the rendezvous ({}) {}", hub_, fate)});
+    add_notice({Notice::Kind::hub_lost, -1, fmt::format("the process of the rendezvous ({}) {}", hub_, fate),
+                why.reason()});
     return;
   }
   Notice::Kind kind = Notice::Kind::hub_lost;  // the first stands for the rendezvous, too
   for (const int rank : hub_ranks_) {
-    add_notice({kind, rank, fmt::format("rank {}, which holds the rendezvous ({}), {}", rank, hub_, fate)});
+    add_notice({kind, rank, fmt::format("rank {}, which holds the rendezvous ({}), {}", rank, hub_, fate),
+                why.reason()});
     kind = Notice::Kind::died;
   }
 }

@@ -36,7 +36,7 @@ class Client final : public Bootstrap {
   Result<Blob> lookup(int rank, const std::string& key) override;
   int fd() const override { return epoll_.get(); }
   std::optional<Notice> poll_notice() override;
-  void report_failure(const std::string& text) override;
+  void report_failure(const Status& why) override;
   void report_stall(const StallReport& report) override;
   std::string describe_others(bool briefly = false) override;
   uint32_t announce_shrink(std::span<const int> excluded) override;
@@ -89,7 +89,7 @@ class Client final : public Bootstrap {
   void take_notice(wire::Reader& body);
   void take_verdict(wire::Reader& body);
   int take_left(wire::Reader& body);
-  void line_ended(const std::string& why);
+  void line_ended(const Status& why);
   void add_notice(Notice notice);
   static constexpr double question_patience = 2, brief_patience = 0.5;  // seconds
   Answer ask(double patience);
@@ -99,7 +99,7 @@ class Client final : public Bootstrap {
   void queue(wire::Bytes frame);
   /// Sends what the socket takes; true when all is sent.
   bool flush();
-  void send_failure(const std::string& text);
+  void send_failure(const Status& why);
   bool flush_until(double deadline);
 
   const int rank_;

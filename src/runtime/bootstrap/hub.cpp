@@ -287,13 +287,13 @@ bool Hub::handle_frames(HubConnection& connection) {
       status = handle_stranger(connection, **next);
     }
     if (!status.ok()) {
-      drop(connection.fd(), status.message());
+      drop(connection.fd(), std::move(status));
       return false;
     }
     if (connection.phase == HubConnection::Phase::member &&
         session(connection.session).roster->has_left(connection.rank)) {
       flush_others_before(connection);
-      drop(connection.fd(), "it left");
+      drop(connection.fd(), {Code::remote_error, "it left"});
       return false;
     }
   }
@@ -399,7 +399,7 @@ void Hub::flush_others_before(const HubConnection& connection) {
 void Hub::flush_or_watch(HubConnection& connection) {
   if (connection.has_unsent()) flush_others_before(connection);
   if (!connection.flush()) {
-    const std::string why = connection.end_reason();
+    const Status why = connection.end_reason();
     connection.receive();  // its last words may have come with its end
     if (handle_frames(connection)) drop(connection.fd(), why);
     return;
@@ -409,7 +409,7 @@ void Hub::flush_or_watch(HubConnection& connection) {
   watch(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), connection.has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void Hub::drop(int fd, std::string why) {
+void Hub::drop(int fd, Status why) {
   const auto found = connections_.find(fd);
   if (found == connections_.end()) return;
   const HubConnection& connection = found->second;
@@ -418,7 +418,7 @@ void Hub::drop(int fd, std::string why) {
   const uint64_t number = connection.session;
   if (phase == HubConnection::Phase::hello || phase == HubConnection::Phase::challenged) {
     --strangers_;
-    log::warn(log::init, -1, "rendezvous: refused a connection from {}: {}", connection.peer, why);
+    log::warn(log::init, -1, "rendezvous: refused a connection from {}: {}", connection.peer, why.message());
   }
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   if (phase == HubConnection::Phase::member) session(number).fd_of_rank.erase(rank);
@@ -433,7 +433,8 @@ void Hub::drop_overdue(double now) {
     if (connection.phase != HubConnection::Phase::member && (now >= connection.deadline || sent))
       overdue.push_back(fd);
   }
-  for (const int fd : overdue) drop(fd, fmt::format("it proved nothing within {} s", stranger_patience));
+  for (const int fd : overdue)
+    drop(fd, error(Code::remote_error, "it proved nothing within {} s", stranger_patience));
   if (accept_again_at_ > 0 && now >= accept_again_at_) {
     accept_again_at_ = 0;
     watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN);

@@ -80,7 +80,7 @@ class Hub {
   /// Says why, then hangs up.
   void refuse(HubConnection& connection, const std::string& why);
   void send_to_rank(const Session& session, int rank, const Roster::Frame& frame);
-  void drop(int fd, std::string why);  // a copy: what ends a connection is often told by the connection
+  void drop(int fd, Status why);  // a copy: what ends a connection is often told by the connection
   void flush_others_before(const HubConnection& connection);
   void flush_or_watch(HubConnection& connection);
   void drop_overdue(double now);

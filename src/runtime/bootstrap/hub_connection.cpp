@@ -27,7 +27,7 @@ bool HubConnection::receive() {
       continue;
     }
     if (got == 0) {
-      end_reason_ = "its connection closed";
+      end_reason_ = {Code::remote_error, "its connection closed"};
       return false;
     }
     if (errno == EINTR) continue;
@@ -65,7 +65,7 @@ bool HubConnection::flush() {
     unsent_.pop_front();
   }
   if (unsent_bytes_ > max_unsent) {
-    end_reason_ = fmt::format("it left {} bytes unread", unsent_bytes_);
+    end_reason_ = error(Code::remote_error, "it left {} bytes unread", unsent_bytes_);
     return false;
   }
   return true;

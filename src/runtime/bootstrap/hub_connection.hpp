@@ -38,7 +38,7 @@ class HubConnection {
   bool has_unsent() const { return !unsent_.empty(); }
 
   /// Why receive(), flush() or enqueue() ended it.
-  const std::string& end_reason() const { return end_reason_; }
+  const Status& end_reason() const { return end_reason_; }
 
   // What the hub knows of it.
   Phase phase = Phase::hello;
@@ -55,7 +55,7 @@ class HubConnection {
   std::deque<Roster::Frame> unsent_;
   size_t sent_of_first_ = 0;
   size_t unsent_bytes_ = 0;
-  std::string end_reason_;
+  Status end_reason_;
 };
 
 }  // namespace epccl::runtime

@@ -277,7 +277,8 @@ Status IdHandOut::give(const UniqueId& id, int ranks, double timeout) const {
     });
   }
   if (counter.left() == 0) return {};
-  return error(Code::remote_error, "rank 0: {} of {} ranks came to {} for the id within {} s; missing: {}",
+  return error(Code::remote_error, Reason::timeout,
+               "rank 0: {} of {} ranks came to {} for the id within {} s; missing: {}",
                ranks - counter.left(), ranks, host, timeout, counter.missing());
 }
 
@@ -310,7 +311,7 @@ Result<UniqueId> IdHandOut::take(int rank, double timeout) const {
     poll(nullptr, 0, static_cast<int>(retry_pause * 1e3));
   } while (now_seconds() < deadline);
   if (taken) return taken->second;
-  return error(Code::remote_error,
+  return error(Code::remote_error, Reason::timeout,
                "rank {}: rank 0 did not hand out the id at {}, ports {} to {}, within {} s ({})", rank, host,
                ports.front(), ports.back(), timeout, heard.ok() ? last.message() : heard.message());
 }

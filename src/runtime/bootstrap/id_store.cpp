@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/clock.hpp"
+#include "base/file_size.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/bootstrap/handshake.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
@@ -61,6 +62,7 @@ Status write_new_file(int directory, const std::string& name, const void* data, 
   const UniqueFd fd(
       openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return system_error(errno, "creating file " + name);
+  const NoFileSizeSignal none;
   const ssize_t written = ::write(fd.get(), data, bytes);
   if (written < 0) return system_error(errno, "writing file " + name);
   if (written != static_cast<ssize_t>(bytes))
@@ -174,8 +176,9 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
         unlinkat(fd.get(), name.c_str(), 0);
   if (create) rmdir(directory.c_str());  // fails while ranks exchange the next id: then they remove it
   if (left == 0) return {};
-  return error(Code::remote_error, "rank 0: {} of {} ranks came for the id in {} within {} s; missing: {}",
-               ranks - left, ranks, directory, timeout, missing_in(served));
+  return error(Code::remote_error, Reason::timeout,
+               "rank 0: {} of {} ranks came for the id in {} within {} s; missing: {}", ranks - left, ranks,
+               directory, timeout, missing_in(served));
 }
 
 Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
@@ -208,8 +211,8 @@ Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
   }
   if (create) rmdir(directory.c_str());
   const std::string reason = asked.ok() ? "" : " (" + asked.message() + ")";
-  return error(Code::remote_error, "rank {}: rank 0 left no id in {} within {} s{}", rank, directory, timeout,
-               reason);
+  return error(Code::remote_error, Reason::timeout, "rank {}: rank 0 left no id in {} within {} s{}", rank,
+               directory, timeout, reason);
 }
 
 }  // namespace epccl::runtime

@@ -144,7 +144,7 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
                        : "",
                    fd.status().message());
     if (now + pause >= deadline)
-      return error(Code::remote_error, "rank {}: no rendezvous at {} within {} s: {}", rank_,
+      return error(Code::remote_error, Reason::timeout, "rank {}: no rendezvous at {} within {} s: {}", rank_,
                    rendezvous.endpoint.to_string(), timeout_, fd.status().message());
     sleep_seconds(pause);
   }
@@ -162,8 +162,9 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
       deadline, [&] { return challenge_.has_value() || refused_.has_value(); }, timed_out);
   if (refused_) return refusal();
   if (timed_out)
-    return error(Code::remote_error, "rank {}: the rendezvous at {} accepted and then said nothing for {} s",
-                 rank_, hub_, timeout_);
+    return error(Code::remote_error, Reason::timeout,
+                 "rank {}: the rendezvous at {} accepted and then said nothing for {} s", rank_, hub_,
+                 timeout_);
   if (interrupted()) return interruption();
   if (options_.check != nullptr) EPCCL_TRY(options_.check(false));
   if (!status.ok()) {
@@ -207,7 +208,7 @@ Status Client::wait_for_all(double deadline) {
   answer = ask(question_patience);
   // Another rank's time was up first, and its news ended the question: it says who is missing.
   if (answer.missing.empty() && first_notice_)
-    return error(Code::remote_error, "rank {}: {}", rank_, first_notice_->text);
+    return error(Code::remote_error, first_notice_->reason, "rank {}: {}", rank_, first_notice_->text);
   const std::string text =
       answer.missing.empty()
           ? fmt::format(
@@ -215,8 +216,9 @@ Status Client::wait_for_all(double deadline) {
                 ranks_, timeout_, hub_)
           : fmt::format("{} of {} ranks had joined after {} s; missing: {}", answer.joined, ranks_, timeout_,
                         answer.missing);
-  send_failure(text);
-  return {Code::remote_error, fmt::format("rank {}: {}", rank_, text)};
+  Status why{Code::remote_error, Reason::timeout, text};
+  send_failure(why);
+  return std::move(why).with_context(fmt::format("rank {}", rank_));
 }
 
 }  // namespace epccl::runtime

@@ -14,8 +14,13 @@ namespace {
 constexpr int max_deaths_told = 8, max_failures_told = 8;
 constexpr size_t max_key = 256;
 
-wire::Bytes notice_of(Notice::Kind kind, int rank, const std::string& text) {
-  return wire::Writer(wire::Type::notice).u8(static_cast<uint8_t>(kind)).i32(rank).text(text).take();
+wire::Bytes frame_of(const Notice& notice) {
+  wire::Writer frame(wire::Type::notice);
+  return frame.u8(static_cast<uint8_t>(notice.kind))
+      .i32(notice.rank)
+      .reason(notice.reason)
+      .text(notice.text)
+      .take();
 }
 
 wire::Writer& put_left(wire::Writer& frame, const Member& member, uint64_t last_call) {
@@ -47,12 +52,12 @@ Status Roster::admit(const Member& member, int ranks_claimed) {
     const std::string text = fmt::format("ranks disagree on their number: {} says {}, {} said {}",
                                          describe(member), ranks_claimed, describe(other->member), ranks());
     // Who is right cannot be known, so all hear of it.
-    notify(Notice::Kind::mismatch, member.rank, text);
+    notify({Notice::Kind::mismatch, member.rank, text});
     return {Code::invalid_usage, text};
   }
   Slot& taken = slot(member.rank);
   if (!std::exchange(taken.came, true)) ++came_;
-  if (first_notice_) return {Code::remote_error, first_notice_->text};
+  if (first_notice_) return {Code::remote_error, first_notice_->reason, first_notice_->text};
   if (taken.state != State::absent)
     return error(Code::invalid_usage, "rank {} is taken: {} has joined as it, {} wants to", member.rank,
                  describe(taken.member), describe(member));
@@ -120,18 +125,18 @@ Status Roster::gather(int rank, wire::Reader& body) {
   // Those that came before agree with each other, so one of them speaks for all.
   const Slot& first = slot(first_gathering_);
   if (first.gather_number != number || first.gather_kind != mine.gather_kind) {
-    notify(Notice::Kind::mismatch, rank,
-           fmt::format("ranks disagree in set-up: {} is in {} #{}, {} in {} #{}", describe(first.member),
-                       name_of(first.gather_kind), first.gather_number, describe(mine.member),
-                       name_of(mine.gather_kind), number));
+    notify({Notice::Kind::mismatch, rank,
+            fmt::format("ranks disagree in set-up: {} is in {} #{}, {} in {} #{}", describe(first.member),
+                        name_of(first.gather_kind), first.gather_number, describe(mine.member),
+                        name_of(mine.gather_kind), number)});
     return {};
   }
   if (left_ > 0) {
     const auto gone = std::find_if(slots_.begin(), slots_.end(),
                                    [](const Slot& each) { return each.state == State::left; });
-    notify(Notice::Kind::mismatch, rank,
-           fmt::format("{} has left while {} is in {} #{}", describe(gone->member), describe(mine.member),
-                       name_of(mine.gather_kind), number));
+    notify({Notice::Kind::mismatch, rank,
+            fmt::format("{} has left while {} is in {} #{}", describe(gone->member), describe(mine.member),
+                        name_of(mine.gather_kind), number)});
     return {};
   }
   if (gathering_ == ranks()) finish_gather();
@@ -142,9 +147,9 @@ void Roster::finish_gather() {
   size_t total = 0;
   for (const Slot& each : slots_) total += each.gather_blob.size();
   if (total > wire::max_gathered) {
-    notify(Notice::Kind::failed, -1,
-           fmt::format("an allgather of {} bytes over {} ranks; the limit is {}", total, ranks(),
-                       wire::max_gathered));
+    notify({Notice::Kind::failed, -1,
+            fmt::format("an allgather of {} bytes over {} ranks; the limit is {}", total, ranks(),
+                        wire::max_gathered)});
     return;
   }
   const Slot& first = slots_.front();
@@ -168,9 +173,9 @@ Status Roster::publish(int rank, wire::Reader& body) {
   published_bytes_ += blob.size() - stored.size();
   stored.assign(blob.begin(), blob.end());
   if (published_bytes_ > wire::max_published)
-    notify(Notice::Kind::failed, rank,
-           fmt::format("{} published more than the hub keeps: {} bytes in all, the limit is {}",
-                       describe(slot(rank).member), published_bytes_, wire::max_published));
+    notify({Notice::Kind::failed, rank,
+            fmt::format("{} published more than the hub keeps: {} bytes in all, the limit is {}",
+                        describe(slot(rank).member), published_bytes_, wire::max_published)});
   answer_lookups_of(rank);
   return {};
 }
@@ -217,28 +222,26 @@ Status Roster::stall(int rank, wire::Reader& body) {
   for (uint32_t i = 0; i < peers && i < slots_.size(); ++i) report.peers.push_back(body.i32());
   if (!body.complete()) return breach("a malformed stall report");
   if (const auto wrong = calls_.waits(slot(rank).member, std::move(report)))
-    notify(Notice::Kind::mismatch, rank, *wrong);
+    notify({Notice::Kind::mismatch, rank, *wrong});
   return {};
 }
 
 Status Roster::failure(int rank, wire::Reader& body) {
+  const Reason reason = body.reason();
   const std::string text = body.text();
   if (!body.complete()) return breach("a malformed failure report");
+  Notice notice{Notice::Kind::failed, rank, fmt::format("{} failed: {}", describe(slot(rank).member), text),
+                reason};
   // Most failures are consequences of the first one, which everybody knows. But that a rank has failed, too, is news to whoever waits for
   // it in a split or shrink.
   if (first_notice_) {
-    if (++failures_told_ <= max_failures_told)
-      broadcast(notice_of(Notice::Kind::failed, rank,
-                          fmt::format("{} failed: {}", describe(slot(rank).member), text)),
-                rank);
+    if (++failures_told_ <= max_failures_told) broadcast(frame_of(notice), rank);
     return {};
   }
-  std::string others = calls_.others(rank);
-  if (text.find(others) != std::string::npos) others.clear();  // it has asked
-  notify(Notice::Kind::failed, rank,
-         fmt::format("{} failed: {}{}{}", describe(slot(rank).member), text,
-                     others.empty() ? "" : "; meanwhile ", others),
-         rank);
+  const std::string others = calls_.others(rank);
+  const bool has_asked = text.find(others) != std::string::npos;
+  if (!has_asked) notice.text += "; meanwhile " + others;
+  notify(std::move(notice), rank);
   return {};
 }
 
@@ -306,7 +309,7 @@ Status Roster::end(int rank, wire::Reader& body) {
   const std::string text = fmt::format("{} is gone: its process ended without leaving the communicator",
                                        describe(slot(rank).member));
   log::info(log::init, -1, "{}", text);
-  broadcast(notice_of(Notice::Kind::ended, rank, text));
+  broadcast(frame_of({Notice::Kind::ended, rank, text}));
   return {};
 }
 
@@ -326,7 +329,7 @@ void Roster::depart(int rank, uint64_t last_call) {
   ++left_;
   log::trace(log::init, -1, "{} left", describe(mine.member));
   if (!complete_) {
-    notify(Notice::Kind::failed, rank, fmt::format("{} left before all had joined", describe(mine.member)),
+    notify({Notice::Kind::failed, rank, fmt::format("{} left before all had joined", describe(mine.member))},
            rank);
     return;
   }
@@ -334,11 +337,12 @@ void Roster::depart(int rank, uint64_t last_call) {
   for (const Slot& each : slots_)
     if (each.watches && each.state == State::present) send_(each.member.rank, left);
   if (gathering_ > 0 && !first_notice_) {
-    notify(Notice::Kind::mismatch, rank,
-           fmt::format("{} has left while other ranks are in an allgather or barrier", describe(mine.member)),
-           rank);
+    notify(
+        {Notice::Kind::mismatch, rank,
+         fmt::format("{} has left while other ranks are in an allgather or barrier", describe(mine.member))},
+        rank);
   }
-  if (const auto wrong = calls_.left(mine.member, last_call)) notify(Notice::Kind::mismatch, rank, *wrong);
+  if (const auto wrong = calls_.left(mine.member, last_call)) notify({Notice::Kind::mismatch, rank, *wrong});
   answer_lookups_of(rank);
   // Other ranks of the hub's process may be left: while they are, its end is their death.
   if (!holds_hub(mine.member)) return;
@@ -376,27 +380,28 @@ bool Roster::has_left(int rank) const {
 
 void Roster::give_up(const std::string& why) {
   if (complete_ || slots_.empty()) return;
-  notify(Notice::Kind::failed, -1,
-         fmt::format("the rendezvous (host {}, pid {}) cannot let in more than {} of {} ranks: {}", hub_.host,
-                     hub_.pid, joined_, ranks(), why));
+  notify({Notice::Kind::failed, -1,
+          fmt::format("the rendezvous (host {}, pid {}) cannot let in more than {} of {} ranks: {}",
+                      hub_.host, hub_.pid, joined_, ranks(), why)});
 }
 
-void Roster::disconnected(int rank, const std::string& why) {
+void Roster::disconnected(int rank, const Status& why) {
   Slot& mine = slot(rank);
   if (mine.state != State::present) return;
   mine.state = State::dead;
   --present_;
   calls_.died(rank);
-  const std::string text = fmt::format("{} {}", describe(mine.member), net::fate_of_peer(why));
   if (++deaths_told_ > max_deaths_told) return;
-  notify(Notice::Kind::died, rank, text);
+  notify({Notice::Kind::died, rank, fmt::format("{} {}", describe(mine.member), net::fate_of_peer(why)),
+          why.reason()});
 }
 
 void Roster::close(const std::string& why) {
-  if (!why.empty() && present_ > 0) notify(Notice::Kind::failed, -1, why);
+  if (!why.empty() && present_ > 0) notify({Notice::Kind::failed, -1, why});
   for (const Slot& each : slots_) {
     if (each.state == State::present && holds_hub(each.member))
-      disconnected(each.member.rank, "its process ended without leaving the communicator");
+      disconnected(each.member.rank,
+                   {Code::remote_error, "its process ended without leaving the communicator"});
   }
   broadcast(may_close());
 }
@@ -409,12 +414,12 @@ void Roster::broadcast(wire::Bytes frame, int except) {
   }
 }
 
-void Roster::notify(Notice::Kind kind, int rank, const std::string& text, int except) {
+void Roster::notify(Notice notice, int except) {
   // Of what is not a death, the first says it all; but see failure() and end().
-  if (first_notice_ && kind != Notice::Kind::died) return;
-  log::warn(log::init, -1, "{}", text);
-  if (!first_notice_) first_notice_ = Notice{kind, rank, text};
-  broadcast(notice_of(kind, rank, text), except);
+  if (first_notice_ && notice.kind != Notice::Kind::died) return;
+  log::warn(log::init, -1, "{}", notice.text);
+  broadcast(frame_of(notice), except);
+  if (!first_notice_) first_notice_ = std::move(notice);
 }
 
 }  // namespace epccl::runtime

@@ -39,7 +39,7 @@ class Roster {
   /// Not all can come, and why. Without effect on a complete group, and on one that nobody has come to.
   void give_up(const std::string& why);
   /// The connection of a rank is gone; a death unless it has left.
-  void disconnected(int rank, const std::string& why);
+  void disconnected(int rank, const Status& why);
   /// The hub's process ends: ranks in this process die with it, the others are told that the hub may go.
   void close(const std::string& why = "");
 
@@ -100,7 +100,7 @@ class Roster {
 
   std::string missing() const;
   void broadcast(wire::Bytes frame, int except = -1);
-  void notify(Notice::Kind kind, int rank, const std::string& text, int except = -1);
+  void notify(Notice notice, int except = -1);
 
   const Member hub_;
   Send send_;

@@ -81,6 +81,11 @@ uint64_t Reader::u64() {
   return low | (static_cast<uint64_t>(u32()) << 32);
 }
 
+Reason Reader::reason() {
+  const uint8_t value = u8();
+  return value <= static_cast<uint8_t>(Reason::unreachable) ? static_cast<Reason>(value) : Reason::none;
+}
+
 void Reader::raw(std::span<std::byte> into) {
   const auto bytes = take(into.size());
   if (bytes.empty()) {

@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 10;
+inline constexpr uint32_t protocol_version = 11;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather
@@ -35,7 +35,7 @@ enum class Type : uint8_t {
   gather = 3,        // number u32, kind u8 (GatherKind), blob
   publish = 4,       // key text, blob
   lookup = 5,        // request u32, rank i32, key text
-  failure = 6,       // text
+  failure = 6,       // reason u8 (Reason), text
   stall = 7,         // sequence u64, call text, waiting text
   leave = 8,         // u64 number of its last collective
   question = 9,      // request u32
@@ -49,7 +49,7 @@ enum class Type : uint8_t {
   joined = 18,     // the hub's process text, count u32, ranks i32 (ascending) that live in it
   gathered = 19,   // number u32, count u32, blobs
   found = 20,      // request u32, success u8, blob (or the reason as bytes)
-  notice = 21,     // kind u8, rank i32, text
+  notice = 21,     // kind u8, rank i32, reason u8 (Reason), text
   may_close =
       22,  // the hub's process may end from now on, which is no death; count u32, and of each rank that has left as in `left`
   answer = 23,  // request u32, joined i32, missing text, doing text
@@ -75,6 +75,7 @@ class Writer {
   Writer& u32(uint32_t value);
   Writer& u64(uint64_t value);
   Writer& i32(int32_t value) { return u32(static_cast<uint32_t>(value)); }
+  Writer& reason(Reason value) { return u8(static_cast<uint8_t>(value)); }
   Writer& raw(std::span<const std::byte> bytes);
   Writer& blob(std::span<const std::byte> bytes);
   /// Cut to max_text.
@@ -99,6 +100,8 @@ class Reader {
   uint32_t u32();
   uint64_t u64();
   int32_t i32() { return static_cast<int32_t>(u32()); }
+  /// Reason::none where it is none that is known here.
+  Reason reason();
   void raw(std::span<std::byte> into);
   std::span<const std::byte> blob();
   std::string text();

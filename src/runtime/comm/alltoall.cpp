@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/log.hpp"
+#include "runtime/comm/planned_run.hpp"
 #include "runtime/executor/message_key.hpp"
 
 namespace epccl::runtime {
@@ -64,14 +65,7 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
   log_choice(known->text, known->choice, engines);
   if (call.is_ahead && !engines.engines) return {};
-  Call run{engines_.next_sequence(call.is_ahead), call.input, call.output, known->text, nullptr};
-  run.signature = known->signature;
-  run.meaning = known->meaning;
-  run.offload = engines.copies;
-  run.capture = call.capture;
-  run.behind = call.behind;
-  run.is_ahead = call.is_ahead;
-  run.may_look_ahead = call.may_look_ahead;
+  const Call run = run_of(*known, call, engines_.next_sequence(call.is_ahead), engines.copies);
   if (!engines.engines) return executor_.run(known->plan, run);
   return run_on_engines(run, engines, known->choice,
                         algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));

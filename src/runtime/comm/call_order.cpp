@@ -23,6 +23,13 @@ std::optional<double> CallOrder::timeout_of_runner() const {
 
 uint64_t CallOrder::take_ticket() {
   const std::lock_guard lock(mutex_);
+  return next_ticket();
+}
+
+// What a ticket needs to leave the line is there from the beginning: it may leave for want of memory.
+uint64_t CallOrder::next_ticket() {
+  const size_t in_line = next_ticket_ - now_serving_ + 1;
+  if (left_.capacity() < in_line) left_.reserve(2 * in_line);
   return next_ticket_++;
 }
 
@@ -32,7 +39,7 @@ void CallOrder::pass(uint64_t ticket) {
     if (ticket == now_serving_)
       next();
     else
-      left_.insert(ticket);
+      left_.push_back(ticket);
   }
   turn_.notify_all();
 }
@@ -40,7 +47,7 @@ void CallOrder::pass(uint64_t ticket) {
 // The turn of the next ticket that has not left the line.
 void CallOrder::next() {
   do ++now_serving_;
-  while (left_.erase(now_serving_) > 0);
+  while (!left_.empty() && std::erase(left_, now_serving_) > 0);
 }
 
 // The monitor is asked under the lock, and where no work does.
@@ -95,12 +102,12 @@ void CallOrder::end_ahead(uint64_t ticket) {
 
 Admission CallOrder::begin_next() {
   std::unique_lock lock(mutex_);
-  return begin(lock, next_ticket_++, 0);
+  return begin(lock, next_ticket(), 0);
 }
 
 Admission CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds) {
   if (Status heard = wait(lock, [&] { return now_serving_ == ticket && !replaying_; }); !heard.ok()) {
-    left_.insert(ticket);
+    left_.push_back(ticket);
     Admission none = std::move(heard);
     none.has_come = false;
     return none;

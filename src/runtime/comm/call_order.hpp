@@ -17,8 +17,8 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
+#include <vector>
 
 #include "base/status.hpp"
 #include "runtime/executor/waiter.hpp"
@@ -113,6 +113,7 @@ class CallOrder {
   Status failed_before() const { return Status(failure_).with_context("the communicator has failed before"); }
   bool somebody_works() const { return running_ || replaying_; }
   void next();
+  uint64_t next_ticket();
   bool nothing_runs() const { return !running_ && !replaying_ && now_serving_ == next_ticket_; }
 
   FailureMonitor& monitor_;
@@ -122,7 +123,7 @@ class CallOrder {
   mutable std::mutex mutex_;
   std::condition_variable turn_;
   uint64_t next_ticket_ = 0, now_serving_ = 0;
-  std::set<uint64_t> left_;  // the line, before their turn
+  std::vector<uint64_t> left_;  // the line, before their turn; with room for all
   bool running_ = false, replaying_ = false, revoked_ = false;
   bool is_over_ = false;                 // what runs, but for the end of its turn
   std::optional<uint64_t> ahead_;        // has begun before its turn, which is not over

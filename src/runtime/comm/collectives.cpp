@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/log.hpp"
+#include "runtime/comm/planned_run.hpp"
 #include "runtime/executor/message_key.hpp"
 
 namespace epccl::runtime {
@@ -114,15 +115,8 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   const EngineChoice engines = choose_engines(call, &known->choice);
   log_choice(known->text, known->choice, engines);
   if (call.is_ahead && !engines.engines) return {};
-  Call run{engines_.next_sequence(call.is_ahead), call.input, call.output, known->text};
-  run.signature = known->signature;
-  run.meaning = known->meaning;
+  Call run = run_of(*known, call, engines_.next_sequence(call.is_ahead), engines.copies);
   run.is_small = known->is_small;
-  run.offload = engines.copies;
-  run.capture = call.capture;
-  run.behind = call.behind;
-  run.is_ahead = call.is_ahead;
-  run.may_look_ahead = call.may_look_ahead;
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = known->input_bytes;
   run.output_bytes = known->output_bytes;

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string_view>
 
 #include "base/settings.hpp"
 
@@ -56,12 +58,15 @@ Result<std::optional<double>> microseconds(const char* name) {
 
 // What the host has to notice between two steps costs tens of microseconds: chunks should take longer than that.
 constexpr uint64_t engine_chunk = 1 << 20;
+static_assert(algorithms::Parameters{}.chunk_bytes == 128 << 10 && engine_chunk == 1 << 20,
+              "EPCCL_CHUNK_SIZE=auto is said to be that (base/settings_table.cpp)");
 
 Status read_parameters(CommConfig& config) {
-  EPCCL_ASSIGN(config.parameters.chunk_bytes, settings::get_bytes("EPCCL_CHUNK_SIZE"));
-  config.engine_chunk_bytes = config.parameters.chunk_bytes;
-  if (!settings::get_explicit("EPCCL_CHUNK_SIZE"))
-    config.engine_chunk_bytes = std::max(config.engine_chunk_bytes, engine_chunk);
+  config.engine_chunk_bytes = engine_chunk;
+  if (settings::get("EPCCL_CHUNK_SIZE") != "auto") {
+    EPCCL_ASSIGN(config.parameters.chunk_bytes, settings::get_bytes("EPCCL_CHUNK_SIZE"));
+    config.engine_chunk_bytes = config.parameters.chunk_bytes;
+  }
   EPCCL_ASSIGN(config.parameters.scratch_bytes, settings::get_bytes("EPCCL_SCRATCH_SIZE"));
   EPCCL_ASSIGN(config.parameters.eager_limit, settings::get_bytes("EPCCL_EAGER_LIMIT"));
   if (settings::get("EPCCL_STREAMING_SIZE") != "auto") {
@@ -79,6 +84,25 @@ Status read_parameters(CommConfig& config) {
 bool launches_block() {
   const char* const set = std::getenv("CUDA_LAUNCH_BLOCKING");
   return set != nullptr && std::strcmp(set, "") != 0 && std::strcmp(set, "0") != 0;
+}
+
+// Of the settings that options of a call go before, and of two words for one thing, what came out counts.
+std::string agreement_of(const CommConfig& config) {
+  const std::map<std::string_view, std::string_view> found = {
+      {"EPCCL_ALGO", config.algorithm ? algorithms::to_string(*config.algorithm) : "auto"},
+      {"EPCCL_NET", to_string(config.network)},
+      {"EPCCL_COPY_ENGINE", to_string(config.engines.use)},
+      {"EPCCL_CMA", config.allow_direct ? "auto" : "0"}};
+  constexpr std::string_view prefix = "EPCCL_";
+  std::string text;
+  for (const settings::Entry& entry : settings::table()) {
+    if (entry.scope != settings::Scope::all_ranks) continue;
+    const auto it = found.find(entry.name);
+    text +=
+        fmt::format("{}{}={}", text.empty() ? "" : " ", std::string_view(entry.name).substr(prefix.size()),
+                    it != found.end() ? std::string(it->second) : settings::get_plain(entry.name));
+  }
+  return text;
 }
 
 }  // namespace
@@ -136,6 +160,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   if (options.first_gpu_calls) config.first_gpu_calls = static_cast<uint64_t>(first_calls);
   config.engines.near_signals = settings::get("EPCCL_CUDA_SIGNALS") == "auto" && !launches_block();
   EPCCL_ASSIGN(config.gpu_calls_ahead, settings::get_integer("EPCCL_CUDA_AHEAD"));
+  config.agreement = agreement_of(config);
   return config;
 }
 
@@ -145,17 +170,6 @@ algorithms::Parameters CommConfig::engine_parameters() const {
   made.chunk_bytes = engine_chunk_bytes;
   made.send_window = std::max(made.send_window, 4 * engine_chunk_bytes);
   return made;
-}
-
-std::string CommConfig::agreement() const {
-  return fmt::format(
-      "ALGO={} VARIANT={} CARRIERS={} CHUNK_SIZE={} CHUNK_SIZE(engines)={} SCRATCH_SIZE={} EAGER_LIMIT={} "
-      "CMA={} NET={} "
-      "VERBS_EAGER_LIMIT={} RAIL_FAILOVER={} COPY_ENGINE={} STAGE_SIZE={}",
-      algorithm ? algorithms::to_string(*algorithm) : "auto", variant ? to_string(*variant) : "auto",
-      std::max(carriers, 0), parameters.chunk_bytes, engine_chunk_bytes, parameters.scratch_bytes,
-      parameters.eager_limit, allow_direct ? 1 : 0, to_string(network), verbs_eager_limit,
-      rail_failover ? 1 : 0, to_string(engines.use), stage_bytes);
 }
 
 }  // namespace epccl::runtime

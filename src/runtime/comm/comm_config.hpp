@@ -53,6 +53,7 @@ struct CommConfig {
   int64_t gpu_calls_ahead = 0;   // EPCCL_CUDA_AHEAD
   std::optional<int> gpu;
   std::string name;
+  std::string agreement;  // the settings of scope all_ranks, as words NAME=value, options applied
 
   // Found out when ranks have met, and the same on all of them:
   uint64_t message_piece_bytes =
@@ -61,8 +62,6 @@ struct CommConfig {
 
   /// Of plans between nodes that a GPU's queues run.
   algorithms::Parameters engine_parameters() const;
-  /// The part that must be the same on every rank, as text.
-  std::string agreement() const;
 };
 
 Result<CommConfig> read_comm_config(const CommOptions& options);

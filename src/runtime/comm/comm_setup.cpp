@@ -233,7 +233,7 @@ Result<CommParts> set_up(const Gathering& gathering, const CommOptions& options,
   Status status = set_up_joined(parts, *mine);
   if (status.ok()) return parts;
   // Giving up is told as such: a connection that just closes would count as a death.
-  parts.bootstrap->report_failure(status.message());
+  parts.bootstrap->report_failure(status);
   parts.bootstrap->leave(Bootstrap::any_call);
   return status;
 }

@@ -101,7 +101,7 @@ Status Communicator::begin() {
   }
   if (Status met = parts_.bootstrap->barrier(); !met.ok()) {
     // Giving up is told as such: a connection that just closes would count as a death.
-    parts_.bootstrap->report_failure(met.message());
+    parts_.bootstrap->report_failure(met);
     return met;
   }
   const topology::Cluster& all = cluster();
@@ -178,13 +178,13 @@ void Communicator::fail_beside(const Status& status, const char* why) {
 }
 
 void Communicator::say_why(const Status& failure) {
-  parts_.node->say_why(fmt::format("{} failed: {}", name(), failure.message()));
+  parts_.node->say_why(fmt::format("{} failed: {}", name(), failure.message()), failure.reason());
 }
 
 // Its node can read why as soon as somebody there may ask.
 void Communicator::tell_others(const Status& failure) {
   say_why(failure);
-  parts_.bootstrap->report_failure(failure.message());
+  parts_.bootstrap->report_failure(failure);
   log::warn(log::coll, rank(), "{}", failure.message());
 }
 
@@ -293,7 +293,8 @@ Status Communicator::poll_failure() {
   EPCCL_TRY(order_.poll());
   if (order_.revoked() || finalized()) return {};
   if (gave_up) return parts_.node->why_gave_up();
-  return timed_out ? Status(Code::remote_error, "timeout of a replay of a captured call") : Status{};
+  return timed_out ? Status(Code::remote_error, Reason::timeout, "timeout of a replay of a captured call")
+                   : Status{};
 }
 
 // What was begun ahead is this work, or what comes next, which will have no turn either.

@@ -1,6 +1,5 @@
 #include "runtime/comm/rank_info.hpp"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <numeric>
 
 #include "base/control_groups.hpp"
+#include "base/core_mask.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
@@ -29,11 +29,10 @@ struct UsableCores {
 };
 
 UsableCores usable_cores(uint64_t kernel) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return {1, kernel};
-  return {std::max(1, CPU_COUNT(&set)),
-          topology::fnv1a64({reinterpret_cast<const char*>(&set), sizeof set}, kernel)};
+  const std::vector<int> cores = allowed_cores();
+  return {
+      std::max(1, static_cast<int>(cores.size())),
+      topology::fnv1a64({reinterpret_cast<const char*>(cores.data()), cores.size() * sizeof(int)}, kernel)};
 }
 
 /// Takes a word off the text.
@@ -97,11 +96,10 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   info.gpu = config.gpu.value_or(-1);
   info.link_rate = config.link_rate;
   copy_text(info.host, host.label());
-  const std::string agreement = config.agreement();
-  if (agreement.size() >= info.agreement.size())
+  if (config.agreement.size() >= info.agreement.size())
     return error(Code::internal_error, "the settings' text is too long to compare ({} bytes of {}): {}",
-                 agreement.size(), info.agreement.size() - 1, agreement);
-  copy_text(info.agreement, agreement);
+                 config.agreement.size(), info.agreement.size() - 1, config.agreement);
+  copy_text(info.agreement, config.agreement);
   return info;
 }
 

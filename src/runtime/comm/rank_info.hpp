@@ -27,7 +27,7 @@ struct RankInfo {
   uint64_t ids = 0;        // Gathering::ids
   UniqueId meeting_point;  // zeros: this rank could not open one
   std::array<char, 64> host{};
-  std::array<char, 320> agreement{};  // CommConfig::agreement()
+  std::array<char, 320> agreement{};  // CommConfig::agreement
 };
 
 Result<RankInfo> describe_this_rank(const CommConfig& config);

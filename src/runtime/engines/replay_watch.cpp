@@ -105,7 +105,7 @@ Status ReplayWatch::timed_out() {
     what = fmt::format("rank {} (same node)", owner_.rank_at(static_cast<int>((awaited - 1) >> 16)));
     what += awaited_text(slot);
   }
-  return error(Code::remote_error, "timeout: a replay of {} waited {:.1f} s for {}",
+  return error(Code::remote_error, Reason::timeout, "timeout: a replay of {} waited {:.1f} s for {}",
                room_->name_of(read(report.call)), owner_.timeout_seconds, what);
 }
 

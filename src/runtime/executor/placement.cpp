@@ -2,27 +2,29 @@
 
 #include <sched.h>
 
+#include <array>
+#include <cerrno>
+#include <vector>
+
+#include "base/core_mask.hpp"
+#include "base/log.hpp"
+
 namespace epccl::runtime {
 
 int home_core(size_t position, size_t ranks, size_t first_node) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return -1;
-  const auto cores = static_cast<size_t>(CPU_COUNT(&allowed));
-  size_t place = (position * cores / ranks + first_node) % cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed) && place-- == 0) return core;
-  return -1;
+  const std::vector<int> cores = allowed_cores();
+  if (cores.size() < 2) return -1;
+  return cores[(position * cores.size() / ranks + first_node) % cores.size()];
 }
 
+// What it was may be refused: its cores were taken from this process meanwhile. Left on this one it would share that, maybe for ever; so it
+// gets all that the process has now, as the kernel does with threads whose cores are gone.
 void go_to_core(int core) {
   if (core < 0 || sched_getcpu() == core) return;
-  cpu_set_t allowed, one;
-  CPU_ZERO(&allowed);
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !CPU_ISSET(core, &allowed)) return;
-  if (sched_setaffinity(0, sizeof one, &one) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+  const CoreMask before = CoreMask::of_this_thread(), one(std::array{core});
+  if (!before.has(core) || !one.apply() || before.apply() || CoreMask::all().apply()) return;
+  log::warn(log::coll, -1, "a thread that went to core {} is bound to it from now on: {}", core,
+            text_of_error(errno));
 }
 
 }  // namespace epccl::runtime

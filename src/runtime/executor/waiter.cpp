@@ -30,7 +30,8 @@ constexpr double report_period = 2.0;
 constexpr double next_look_at_gone = 10e-3;
 
 Status status_of(const Notice& notice) {
-  return {notice.kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error, notice.text};
+  return {notice.kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error, notice.reason,
+          notice.text};
 }
 
 inline void relax() {
@@ -101,14 +102,14 @@ Status FailureMonitor::check_lightly() {
 
 Status FailureMonitor::explain(Status status) {
   constexpr double patience = 1.0;
-  const double until = status.message() == unexplained_ ? 0 : now_seconds() + patience;
+  const double until = has_waited_in_vain_ ? 0 : now_seconds() + patience;
   for (;;) {
     if (Status known = check(); !known.ok()) return known;
     if (now_seconds() >= until) break;
     pollfd line{fd(), POLLIN, 0};
     poll(&line, 1, 10);
   }
-  unexplained_ = status.message();
+  has_waited_in_vain_ = true;
   return status;
 }
 
@@ -223,8 +224,9 @@ Status Waiter::report(double now, const Situation& situation) {
   }
   const double since = std::max(idle_since_, stream_came_), waited = now - since;
   if (waited > timeout_seconds_)
-    return error(Code::remote_error, "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}", rank_,
-                 situation.call, situation.sequence, waited, situation.waiting, what_others_do(false));
+    return error(Code::remote_error, Reason::timeout,
+                 "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}", rank_, situation.call,
+                 situation.sequence, waited, situation.waiting, what_others_do(false));
   if (long_wait_.is_due(now) && log::enabled(log::Level::warn, log::coll))
     log::warn(log::coll, rank_, "{} (call {}) has waited {:.0f} s for {}{}; it gives up after {:g} s",
               situation.call, situation.sequence, waited, situation.waiting, what_others_do(true),

@@ -53,7 +53,7 @@ class FailureMonitor {
   /// always where some milliseconds have passed since: a rank that comes late must not use what others have back.
   Status check_lightly();
   /// A broken connection or a wrong length is often the echo of something that another rank has found out first. Waits a
-  /// moment for the control line to tell, once for the same `status`; returns its failure, or else `status`.
+  /// moment for the control line to tell, once: a communicator fails with what that does not explain. Returns its failure, or else `status`.
   Status explain(Status status);
   /// The work of this rank has failed. To be called before anything goes on that waited for it (streams, queues of peers): explains `status`,
   /// and lets the communicator keep it and tell the others, so that who goes on finds the reason. What the work is to return.
@@ -77,9 +77,9 @@ class FailureMonitor {
   std::function<Status(Status)> listener_;
   std::atomic<const char*> aborted_ = nullptr;
   Status failure_;
-  Status ended_;             // the first rank that did
-  std::string unexplained_;  // the last that explain() was asked about in vain
-  double next_look_ = 0;     // of check_lightly()
+  Status ended_;                     // the first rank that did
+  bool has_waited_in_vain_ = false;  // explain()
+  double next_look_ = 0;             // of check_lightly()
   mutable std::mutex mutex_;
   std::vector<Notice> lost_;  // one at most of a rank and kind
 };

@@ -67,7 +67,7 @@ Status Job::prepare() {
   // Orphans of the ranks come to this process, so that they can be found and ended.
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return system_error(errno, "becoming the reaper of orphans");
   not_of_the_job_ = children();
-  signal(SIGPIPE, SIG_IGN);
+  ignored_broken_pipes_ = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
   // Where whoever started this process ignores it, the kernel would reap the ranks, and tell nobody.
   signal(SIGCHLD, SIG_DFL);
   sigset_t set;
@@ -103,6 +103,7 @@ Status Job::start(int rank, int node, int local_rank) {
   spec.capture_output = options_.tag_output;
   // A background process group that reads from a terminal is stopped, so a terminal is nobody's input.
   spec.inherit_input = rank == 0 && isatty(STDIN_FILENO) == 0;
+  spec.ignores_broken_pipes = ignored_broken_pipes_;
   spec.environment = options_.environment;
   spec.environment.emplace_back("EPCCL_RANK", std::to_string(rank));
   spec.environment.emplace_back("EPCCL_WORLD_SIZE", std::to_string(options_.ranks()));

@@ -64,6 +64,7 @@ class Job {
   double cause_until_ = 0;    // now_seconds(): a crash until then caused the failure that was seen first
   int interrupts_ = 0;
   bool output_is_lost_ = false;
+  bool ignored_broken_pipes_ = false;  // SIGPIPE, before this process did
   int exit_code_ = 0;
 };
 

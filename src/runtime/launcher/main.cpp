@@ -18,9 +18,15 @@ namespace {
 class Store {
  public:
   static Result<Store> make() {
-    const char* temporary = std::getenv("TMPDIR");
-    std::string path = std::string(temporary && *temporary ? temporary : "/tmp") + "/epccl-run-XXXXXX";
-    if (!mkdtemp(path.data())) return system_error(errno, "making directory " + path);
+    const char* named = std::getenv("TMPDIR");
+    const bool is_named = named && *named;
+    const std::string folder = is_named ? named : "/tmp";
+    // Ranks look for it from where they are then, and the warden when they are gone.
+    std::error_code failed;
+    std::string path = std::filesystem::absolute(folder + "/epccl-run-XXXXXX", failed);
+    if (failed || !mkdtemp(path.data()))
+      return system_error(failed ? failed.value() : errno,
+                          fmt::format("making a directory in {}{}", is_named ? "TMPDIR=" : "", folder));
     return Store(std::move(path));
   }
   Store(Store&& other) noexcept : path_(std::exchange(other.path_, "")) {}

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <string_view>
 
+#include "base/file_size.hpp"
+
 namespace epccl::launcher {
 namespace {
 
@@ -16,6 +18,7 @@ constexpr int fair_share = 16;                    // reads before another stream
 
 /// All of it; waits where the target is non-blocking and full. False when it cannot be written.
 bool write_all(int fd, std::string_view text) {
+  const NoFileSizeSignal none;
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written >= 0) {

@@ -22,12 +22,13 @@ Result<Pipe> make_pipe() {
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-/// Everything back to what a program expects at its start, except what was ignored before epccl-run started.
-void reset_signals() {
+/// What this process has changed for itself is again as it found it; but a SIGCHLD that it found ignored is not, with which a rank could
+/// not wait for children of its own.
+void reset_signals(bool ignores_broken_pipes) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
+  signal(SIGPIPE, ignores_broken_pipes ? SIG_IGN : SIG_DFL);
 }
 
 /// In the child: never returns. A failure goes to `report` as an errno.
@@ -41,7 +42,7 @@ void reset_signals() {
   setpgid(0, 0);
   // The launcher may have died before this was asked for.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != launcher) give_up();
-  reset_signals();
+  reset_signals(spec.ignores_broken_pipes);
   if (!spec.inherit_input) {
     const int null = open("/dev/null", O_RDONLY);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0) give_up();

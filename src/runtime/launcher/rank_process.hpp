@@ -16,8 +16,9 @@ struct RankSpec {
   int rank = 0;
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> environment;  // on top of this process's own
-  bool capture_output = false;  // through pipes; else it has this process's own
-  bool inherit_input = false;   // else /dev/null
+  bool capture_output = false;        // through pipes; else it has this process's own
+  bool inherit_input = false;         // else /dev/null
+  bool ignores_broken_pipes = false;  // SIGPIPE
 };
 
 struct RankProcess {

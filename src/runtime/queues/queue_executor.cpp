@@ -325,7 +325,7 @@ Status QueueExecutor::failure() const {
 // Others may still store lower values: until everything is through, words are raised again and again. What holds a user's stream is no
 // word of the node.
 void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another) {
-  node_.say_why(why.message());
+  node_.say_why(why.message(), why.reason());
   node_.say_gave_up();  // before anything goes on that is not to
   for (const auto* submitted : {&now_, &next_})
     if (*submitted && (*submitted)->behind != nullptr) (*submitted)->behind->let_go();

@@ -60,7 +60,7 @@ void HoldWatch::Worker::fail_if_lost(const Call& call, double seconds) {
   if (is_closed_) return;
   if (Status why = owner_.lost(); !why.ok()) return owner_.fail(std::move(why));
   if (seconds > owner_.patience() + beyond_timeout)
-    owner_.fail(error(Code::remote_error,
+    owner_.fail(error(Code::remote_error, Reason::timeout,
                       "timeout: a call waits for other ranks, and its thread has been in {} for {:.1f} s: "
                       "another thread seems to be in a CUDA call that waits for the GPU, and the driver lets "
                       "no other in meanwhile",
@@ -139,7 +139,7 @@ void HoldWatch::look_at(Watched& watched, double now) {
     const Worker::Call call = worker->look(now);
     const double seconds = now - std::max(call.since, watched.since);
     if (call.name == nullptr || seconds <= worker->timeout() + beyond_timeout) return false;
-    worker->fail(error(Code::remote_error,
+    worker->fail(error(Code::remote_error, Reason::timeout,
                        "timeout: a stream of the GPU waits for a call whose thread has been in {} for {:.1f} "
                        "s: another thread seems to be in a CUDA call that waits for the GPU, and the driver "
                        "lets no other in meanwhile",
@@ -150,7 +150,7 @@ void HoldWatch::look_at(Watched& watched, double now) {
   for (const WorkerPtr& worker : watched.hold.workers) is_stuck |= look(worker);
   if (!is_stuck) return;
   for (const WorkerPtr& worker : watched.hold.workers)
-    worker->fail({Code::remote_error,
+    worker->fail({Code::remote_error, Reason::timeout,
                   "timeout: a call of its group, for which a stream of the GPU waits, did not go on"});
   watched.hold.let_go();
 }

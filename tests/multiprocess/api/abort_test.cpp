@@ -163,6 +163,41 @@ TEST(AbortOf, ACommunicatorEndsItsBlockedFinalize) {
   });
 }
 
+// The call in front of it is behind an event of a stream on which another communicator's call waits.
+TEST(AbortOf, ACommunicatorEndsACallThatWaitsForItsTurn) {
+  run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {
+    const Comm late(context);
+    Exchange exchange(context.rank, 2, 10);
+    if (context.rank == 1) {
+      context.meet();
+      EXPECT_EQ(exchange.start(late), epcclSuccess);
+      return;
+    }
+    epcclComm_t comm = nullptr;
+    ASSERT_EQ(epcclCommInitAll(&comm, 1, nullptr), epcclSuccess);
+    epcclStream_t held = nullptr, behind = nullptr;
+    epcclEvent_t event = nullptr;
+    ASSERT_EQ(epcclStreamCreate(&held), epcclSuccess);
+    ASSERT_EQ(epcclStreamCreate(&behind), epcclSuccess);
+    ASSERT_EQ(epcclEventCreate(&event), epcclSuccess);
+    EXPECT_EQ(exchange.start(late, held), epcclSuccess);
+    EXPECT_EQ(epcclEventRecord(event, held), epcclSuccess);
+    EXPECT_EQ(epcclStreamWaitEvent(behind, event), epcclSuccess);
+    Exchange first(0, 1, 10), second(0, 1, 10);
+    EXPECT_EQ(first.start(comm, behind), epcclSuccess);
+    {
+      const Aborter aborter(&comm);
+      EXPECT_EQ(second.start(comm), epcclRemoteError);
+    }
+    context.meet();
+    EXPECT_EQ(epcclStreamSynchronize(held), epcclSuccess) << epcclGetLastError(late);
+    EXPECT_EQ(epcclStreamSynchronize(behind), epcclRemoteError);
+    EXPECT_EQ(epcclEventDestroy(event), epcclSuccess);
+    EXPECT_EQ(epcclStreamDestroy(held), epcclSuccess);
+    EXPECT_EQ(epcclStreamDestroy(behind), epcclSuccess);
+  });
+}
+
 // A thread drives ranks 0 and 1 of 3. Rank 2 does not call.
 class AbortOfAGroup : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(CollectivesOrMessages, AbortOfAGroup, testing::Bool());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ranks.hpp"
@@ -197,7 +198,7 @@ TEST(DisagreementOnSettings, IsFoundWhenJoining) {
     if (context.rank == 1) setenv("EPCCL_CHUNK_SIZE", "64K", 1);
     epcclComm_t comm = nullptr;
     EXPECT_NE(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
-    expect_words(nullptr, {"EPCCL_CHUNK_SIZE is 131072 on rank 0, 65536 on rank 1"});
+    expect_words(nullptr, {"EPCCL_CHUNK_SIZE is auto on rank 0, 65536 on rank 1"});
     const std::string told = epcclGetLastError(nullptr);
     EXPECT_EQ(told.find("SCRATCH_SIZE"), std::string::npos) << "does not differ: " << told;
   });
@@ -214,13 +215,29 @@ TEST(DisagreementOnSettings, OfRdmaIsFoundWhenJoining) {
   });
 }
 
-// Who says what the others have by default cuts the calls of copy engines otherwise than they do.
-TEST(DisagreementOnSettings, IsFoundInWhatFollowsFromThem) {
+// Who asks for chunks that cores have by default cuts the calls of copy engines otherwise than the others do.
+TEST(DisagreementOnSettings, IsNamedAsItIsSetWhereAutoIsAnother) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     if (context.rank == 1) setenv("EPCCL_CHUNK_SIZE", "128K", 1);
     epcclComm_t comm = nullptr;
     EXPECT_NE(epcclCommInitRank(&comm, 2, context.id, context.rank), epcclSuccess);
-    expect_words(nullptr, {"EPCCL_CHUNK_SIZE(engines) is 1048576 on rank 0, 131072 on rank 1"});
+    expect_words(nullptr, {": EPCCL_CHUNK_SIZE is auto on rank 0, 131072 on rank 1"});
+    EXPECT_EQ(std::strchr(epcclGetLastError(nullptr), ';'), nullptr) << "no other setting is named";
+  });
+}
+
+TEST(DisagreementOnSettings, IsNoneWhereARankSetsWhatTheOthersHaveByDefault) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    if (context.rank == 1)
+      for (const auto& [name, value] :
+           {std::pair("EPCCL_CHUNK_SIZE", "auto"), std::pair("EPCCL_SCRATCH_SIZE", "8192K"),
+            std::pair("EPCCL_CMA", "1"), std::pair("EPCCL_RAIL_FAILOVER", "no"),
+            std::pair("EPCCL_CARRIERS", "0"), std::pair("EPCCL_ALGO", "auto")})
+        setenv(name, value, 1);
+    Comm comm(context);
+    std::array<int, 2> in{context.rank, context.rank}, out{-1, -1};
+    EXPECT_EQ(epcclAlltoall(in.data(), out.data(), 1, epcclInt32, comm, nullptr), epcclSuccess);
+    EXPECT_EQ(out, (std::array{0, 1}));
   });
 }
 

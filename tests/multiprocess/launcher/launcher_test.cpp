@@ -37,6 +37,34 @@ TEST_F(Launcher, StoreIsPrivateSharedAndGoneAfterwards) {
   EXPECT_FALSE(std::filesystem::exists(lines[0]));
 }
 
+TEST_F(Launcher, StoreIsThereForRanksThatGoElsewhereWhereTmpdirIsRelative) {
+  EXPECT_EQ(wait(start_program({"sh", "-c",
+                                fmt::format("cd $D && TMPDIR=tmp exec {} -n 1 sh -c 'cd / && test -d "
+                                            "\"$EPCCL_STORE\" && echo \"$EPCCL_STORE\"'",
+                                            EPCCL_RUN)})),
+            0)
+      << err();
+  EXPECT_TRUE(out().starts_with(directory_ + "/tmp/")) << out();
+}
+
+TEST_F(Launcher, TmpdirThatIsNotThereIsNamed) {
+  EXPECT_EQ(wait(start_program({"env", "TMPDIR=/nowhere/at/all", EPCCL_RUN, "-n", "1", "true"})), 1);
+  EXPECT_EQ(err(),
+            "epccl-run: making a directory in TMPDIR=/nowhere/at/all: No such file or directory (errno 2)\n");
+}
+
+TEST_F(Launcher, BrokenPipesThatWereIgnoredStaySo) {
+  const std::string is_ignored = fmt::format(
+      "{} -n 1 sh -c 'mask=$(sed -n \"s/^SigIgn:[[:space:]]*//p\" /proc/self/status); echo $((0x$mask >> 12 "
+      "& "
+      "1))'",
+      EPCCL_RUN);
+  EXPECT_EQ(wait(start_program({"sh", "-c", is_ignored})), 0);
+  EXPECT_EQ(out(), "0\n");
+  EXPECT_EQ(wait(start_program({"sh", "-c", "trap '' PIPE; " + is_ignored})), 0);
+  EXPECT_EQ(out(), "1\n");
+}
+
 TEST_F(Launcher, VariablesFromTheCommandLineReachAllRanks) {
   EXPECT_EQ(run({"-n", "2", "--env", "A=b=c", "--env", "EMPTY=", "sh", "-c", "echo $A-${EMPTY-unset}-"}), 0);
   EXPECT_EQ(sorted_lines(), (Lines{"b=c--", "b=c--"}));

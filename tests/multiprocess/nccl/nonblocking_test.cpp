@@ -90,6 +90,22 @@ TEST_P(Nonblocking, IsInProgressUntilTheLastRankHasCalled) {
   });
 }
 
+// A program that polls before it ends the group (as RCCL's own tests do) comes to its end.
+TEST_P(Nonblocking, IsNotInProgressInTheGroupThatWillMakeIt) {
+  run_ranks(GetParam(), [](const RankContext& context) {
+    ncclComm_t comm = nullptr;
+    NCCL_OK(ncclGroupStart());
+    EXPECT_EQ(begin_joining(context, &comm), ncclSuccess);
+    ncclResult_t state = ncclInProgress;
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclSuccess);
+    EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+    ASSERT_EQ(settled(comm), ncclSuccess) << ncclGetLastError(comm);
+    EXPECT_EQ(tell_all(comm, context.rank), every(1, 0, context.ranks));
+    NCCL_OK(ncclCommDestroy(comm));
+  });
+}
+
 // In the NULL stream; it is what does not go on in the background.
 TEST_P(Nonblocking, ACallThatMovesDataIsOverWhenItReturnsAndOtherThreadsMayAskBefore) {
   run_ranks(GetParam(), [](const RankContext& context) {

@@ -193,6 +193,17 @@ TEST(WithoutReal, OneRankWithoutAGpuDecidesForAll) {
   });
 }
 
+// Whether it is the one that makes the id or another.
+TEST(WithoutReal, OneRankOfTheHostDeviceDecidesForAll) {
+  for (const int odd : {0, 1})
+    run_ranks(with_gpus(2), [odd](const RankContext& context) {
+      if (context.rank == odd) setenv("EPCCL_DEVICE", "host", 1);
+      Comm comm(context);
+      host_memory_works(context, comm);
+      cuda_memory_is_refused(comm, "EPCCL_DEVICE=host");
+    });
+}
+
 /// On the rank whose real NCCL failed, and on the others.
 ncclResult_t expected_on(const RankContext& context, int failed) {
   return context.rank == failed ? ncclSystemError : ncclRemoteError;

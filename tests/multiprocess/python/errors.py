@@ -127,6 +127,14 @@ def test_abort_from_another_thread(comm):
         expect_error(epccl.InvalidUsage, "destroyed or aborted", lambda: comm.send(send, 1))
 
 
+def test_a_timeout_is_told_from_other_failures(comm):
+    comm.set_timeout(1 if comm.rank == 0 else 60)
+    mine = np.zeros(1, np.int32)
+    failure = expect_error(epccl.RemoteError, "", lambda: comm.recv(mine, (comm.rank + 1) % comm.size))
+    assert failure.reason == epccl.Reason.TIMEOUT, failure
+    assert expect_error(epccl.InvalidArgument, "peer", lambda: comm.send(mine, 77)).reason == epccl.Reason.NONE
+
+
 def test_life_of_a_communicator(comm):
     assert 0 <= comm.rank < comm.size and f"of {comm.size}" in repr(comm)
     mine = epccl.Communicator(1, epccl.get_unique_id(), 0, name="alone", algorithm="flat", timeout=5)

@@ -17,11 +17,12 @@ if __name__ == "__main__":
     made = [
         epccl.EpcclError(epccl.Result.INTERNAL_ERROR, "no call"),
         epccl.RemoteError(epccl.Result.REMOTE_ERROR, "rank 1 died", "epcclSend"),
+        epccl.RemoteError(epccl.Result.REMOTE_ERROR, "rank 1 is silent", "epcclSend", epccl.Reason.TIMEOUT),
     ]
     for error in [failure, *made]:
         for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
             assert type(again) is type(error) and str(again) == str(error)
-            assert (again.code, again.text, again.call) == (error.code, error.text, error.call)
+            assert (again.code, again.text, again.call, again.reason) == (error.code, error.text, error.call, error.reason)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         told = expect_error(epccl.InvalidArgument, "none such", lambda: pool.apply(refused))
     assert told.code == epccl.Result.INVALID_ARGUMENT and told.call == failure.call

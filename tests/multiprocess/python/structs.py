@@ -51,6 +51,7 @@ for (struct, name, _), line in zip(PAIRS, lines):
     assert mine == line, f"\npython {mine}\nC      {line}"
 
 # The functions that are declared have as many arguments as in C.
+from epccl import Reason  # noqa: E402
 from epccl import _library  # noqa: E402
 
 text = "".join(header.read_text() for header in sorted((HEADERS / "epccl").glob("*.h")))
@@ -71,4 +72,7 @@ assert not missing, f"not in the Python package: {sorted(missing)}"
 for name, arguments in _library._SIGNATURES.items():
     count = 0 if functions[name].strip() in ("", "void") else functions[name].count(",") + 1
     assert count == len(arguments), f"{name} has {count} arguments, {len(arguments)} are declared"
+# What is no result code.
+reasons = dict(re.findall(r"epcclReason(\w+) = (\d+)", text))
+assert {name.upper(): int(value) for name, value in reasons.items()} == {each.name: each.value for each in Reason}, reasons
 print(f"{len(PAIRS)} structs and {len(_library._SIGNATURES)} functions as in C")

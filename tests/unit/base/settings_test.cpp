@@ -1,6 +1,7 @@
 #include "base/settings.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -127,14 +128,14 @@ TEST_F(Settings, ValueThatTheTableDoesNotAllowIsNamedWithWhatItDoes) {
         std::tuple("EPCCL_COMM_ID", "host:99999", "host:port"),
         std::tuple("EPCCL_LINK_RATE", "1e300tbit", "bits per second"),
         std::tuple("EPCCL_STAGE_SIZE", "0", "bytes above 0"),
-        std::tuple("EPCCL_CHUNK_SIZE", "0", "bytes above 0"),
+        std::tuple("EPCCL_CHUNK_SIZE", "0", "auto, or bytes above 0"),
         std::tuple("EPCCL_TIMEOUT", "0", "seconds above 0"),
         std::tuple("EPCCL_TIMEOUT", "inf", "seconds"),
         std::tuple("EPCCL_TIMEOUT", "-3", "seconds"),
         std::tuple("EPCCL_NCCL_TIMEOUT", "0ms", "seconds above 0"),
         std::tuple("EPCCL_YIELD", "-1", "microseconds|auto"),
         std::tuple("EPCCL_RAIL_FAILOVER", "2", "0 or 1"),
-        std::tuple("EPCCL_CHUNK_SIZE", "-1", "bytes"),
+        std::tuple("EPCCL_CHUNK_SIZE", "-1", "auto, or bytes"),
         std::tuple("EPCCL_VERBS_TIMEOUT", "nan", "seconds"),
         std::tuple("EPCCL_HOST_ENGINES", "two", "integer"),
         std::tuple("EPCCL_MASTER_PORT", "70000", "1 to 65535"),
@@ -161,6 +162,34 @@ TEST_F(Settings, FileThatIsNamedMustBeThere) {
       << settings::check().message();
   write("none.conf", "");
   EXPECT_TRUE(settings::check().ok());
+}
+
+TEST_F(Settings, FileAtHomeThatCannotBeReadIsWarnedAboutOnce) {
+  const std::string file = home_ + "/.epccl.conf", log = home_ + "/log";
+  environment_.set("EPCCL_DEBUG", "WARN");
+  environment_.set("EPCCL_DEBUG_FILE", log);
+  const auto warned = [&](const std::string& why) {
+    settings::reload();
+    log::reload();
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(settings::check().ok());
+    std::ifstream in(log);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    std::filesystem::remove(log);
+    const auto at = text.find(fmt::format("WARN ENV {} cannot be read: {}", file, why));
+    return at != std::string::npos && text.find('\n') == text.size() - 1;
+  };
+  EXPECT_FALSE(warned("")) << "it is not there";
+  std::filesystem::create_directory(file);
+  EXPECT_TRUE(warned("Is a directory"));
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(file, file);
+  EXPECT_TRUE(warned("Too many levels"));
+  std::filesystem::remove(file);
+  std::ofstream(file) << "EPCCL_ALGO=flat\n";
+  std::filesystem::permissions(file, std::filesystem::perms::none);
+  if (geteuid() != 0) {
+    EXPECT_TRUE(warned("Permission denied"));
+  }
 }
 
 TEST_F(Settings, FileThatIsNamedIsNoFolder) {
@@ -230,6 +259,31 @@ TEST_F(Settings, DocumentationHasARowPerSetting) {
     for (size_t i = 0; i < row.size(); ++i) cells += row[i] == '|' && (i == 0 || row[i - 1] != '\\');
     EXPECT_EQ(cells, 5) << row;
   }
+}
+
+// By hand it would be forgotten.
+TEST_F(Settings, DocumentationSaysOfWhomAValueIs) {
+  const std::string text = settings::documentation(), sentence = "Must be equal on all ranks.";
+  for (const settings::Entry& entry : settings::table()) {
+    EXPECT_EQ(std::string_view(entry.description).find("equal on all ranks."), std::string_view::npos)
+        << entry.name << ": the column scope says that";
+    const size_t row = text.find(fmt::format("| `{}` |", entry.name));
+    const size_t said = text.substr(row, text.find('\n', row) - row).find(sentence);
+    EXPECT_EQ(said != std::string::npos, entry.scope == settings::Scope::all_ranks) << entry.name;
+  }
+}
+
+TEST_F(Settings, PlainValuesOfEqualOnesAreEqual) {
+  for (const auto& [name, value, plain] :
+       {std::tuple("EPCCL_CHUNK_SIZE", "auto", "auto"), std::tuple("EPCCL_CHUNK_SIZE", " 64 KiB", "65536"),
+        std::tuple("EPCCL_RAIL_FAILOVER", "On", "1"), std::tuple("EPCCL_CARRIERS", "007", "7"),
+        std::tuple("EPCCL_RAILS", "auto", "auto"), std::tuple("EPCCL_ALGO", "flat", "flat"),
+        std::tuple("EPCCL_CMA", "1", "1")}) {
+    environment_.set(name, value);
+    EXPECT_EQ(settings::get_plain(name), plain) << name << "=" << value;
+  }
+  environment_.unset("EPCCL_SCRATCH_SIZE");
+  EXPECT_EQ(settings::get_plain("EPCCL_SCRATCH_SIZE"), "8388608") << "the default";
 }
 
 TEST_F(Settings, WrongValueNamesSettingValueAndChoice) {

@@ -69,6 +69,7 @@ TEST(Exchange, SilentRankIsNamedAfterTheTimeout) {
   on_ranks(2, [&](int rank) {
     const Status status = lines[static_cast<size_t>(rank)]->barrier();
     EXPECT_CONTAINS(status.message(), "barrier #1 incomplete after 10 s; missing ranks: 2");
+    EXPECT_EQ(status.reason(), Reason::timeout);
   });
 }
 
@@ -93,6 +94,18 @@ TEST(Lookup, WaitsForWhatIsNotYetPublished) {
   const auto found = lines[0]->lookup(1, "late");
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_EQ(to_text(*found), "here");
+}
+
+TEST(Lookup, OfWhatIsNeverPublishedIsATimeout) {
+  const UniqueId id = fresh_id();
+  std::vector<std::unique_ptr<Bootstrap>> lines(2);
+  on_ranks(2, [&](int rank) { lines[static_cast<size_t>(rank)] = Bootstrap::join(id, rank, 2, 5).value(); });
+  const Status status = lines[0]->lookup(1, "timeout: a key").status();
+  EXPECT_CONTAINS(status.message(), "rank 1 published no \"timeout: a key\" within 5 s");
+  EXPECT_EQ(status.reason(), Reason::timeout);
+  lines[1].reset();
+  ASSERT_TRUE(wait_for_notice(*lines[0]));
+  EXPECT_EQ(lines[0]->lookup(1, "timeout: a key").status().reason(), Reason::none) << "it died";
 }
 
 TEST(Lookup, PublishedBlobOutlivesItsRank) {

@@ -88,6 +88,7 @@ TEST(Join, MissingRanksAreNamedAfterTheTimeout) {
     ASSERT_FALSE(joined.ok());
     EXPECT_EQ(joined.status().code(), Code::remote_error);
     EXPECT_CONTAINS(joined.status().message(), "3 of 6 ranks had joined after 10 s; missing: 1, 3, 5");
+    EXPECT_EQ(joined.status().reason(), Reason::timeout);
     ++named;
   });
   EXPECT_EQ(named, 3) << "those that would have waited longer hear of it too";

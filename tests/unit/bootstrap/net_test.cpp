@@ -1,5 +1,6 @@
 #include "base/net.hpp"
 
+#include <cerrno>
 #include <set>
 #include <sstream>
 
@@ -104,6 +105,18 @@ TEST(Addresses, OfThisMachineAreKnown) {
   EXPECT_TRUE(net::is_of_this_machine(net::resolve("127.0.0.1", 4242)->front()));
   EXPECT_TRUE(net::is_of_this_machine(*net::local_address("")));
   EXPECT_FALSE(net::is_of_this_machine(net::resolve("203.0.113.77", 4242)->front())) << "a documentation's";
+}
+
+TEST(Fates, AreToldByWhatIsKnownAndNotByItsText) {
+  const Status silent = net::why_ended(ETIMEDOUT);
+  EXPECT_EQ(silent.reason(), Reason::unreachable);
+  EXPECT_EQ(net::fate_of_peer(silent), "is out of reach: " + silent.message());
+  EXPECT_CONTAINS(silent.message(), "its machine does not answer: ");
+  const Status broken = net::why_ended(ECONNRESET);
+  EXPECT_EQ(broken.reason(), Reason::none);
+  EXPECT_EQ(net::fate_of_peer(broken), "died: " + broken.message());
+  const std::string alike = "its machine does not answer to a name like that";
+  EXPECT_EQ(net::fate_of_peer({Code::remote_error, alike}), "died: " + alike);
 }
 
 TEST(Listening, WhoseSocketItIsIsKnown) {

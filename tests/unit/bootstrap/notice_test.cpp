@@ -101,6 +101,32 @@ TEST(Notices, FailureIsToldToTheOthersOnly) {
   EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
 }
 
+// The text is for people, and may say what a user has named so.
+TEST(Notices, OfAFailureKeepItsReason) {
+  for (const Reason reason : {Reason::none, Reason::timeout, Reason::unreachable}) {
+    auto lines = join_all(fresh_id(), 3);
+    std::jthread blocked([&] { EXPECT_EQ(lines[2]->barrier().reason(), reason); });
+    lines[0]->report_failure(Status(Code::remote_error, reason, "timeout: a name"));
+    const auto notice = wait_for_notice(*lines[1]);
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->kind, Notice::Kind::failed);
+    EXPECT_EQ(notice->reason, reason);
+    lines[1]->report_failure(Status(Code::remote_error, Reason::timeout, "another"));
+    const auto second = wait_for_notice(*lines[0]);
+    ASSERT_TRUE(second);
+    EXPECT_EQ(second->reason, Reason::timeout);
+  }
+}
+
+TEST(Notices, OfADeathHaveNoReason) {
+  auto lines = join_all(fresh_id(), 2);
+  lines[1].reset();
+  const auto notice = wait_for_notice(*lines[0]);
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->reason, Reason::none);
+  EXPECT_EQ(lines[0]->barrier().reason(), Reason::none);
+}
+
 // Who waits for a rank in a split or shrink is to hear that that one has failed, too. But there may be ranks squared of such notices.
 TEST(Notices, FailuresAfterTheFirstAreToldAFewTimes) {
   auto lines = join_all(fresh_id(), 3);

@@ -39,6 +39,20 @@ TEST(Wire, ReaderNeverReadsPastTheEnd) {
   EXPECT_FALSE(as_number.complete());
 }
 
+TEST(Wire, ReasonsThatNobodyKnowsAreNone) {
+  for (int value = 0; value < 256; ++value) {
+    Writer frame(Type::failure);
+    frame.u8(static_cast<uint8_t>(value));
+    Reader body(frame.body());
+    const Reason reason = body.reason();
+    EXPECT_EQ(reason, value <= 2 ? static_cast<Reason>(value) : Reason::none) << value;
+    EXPECT_TRUE(body.complete());
+  }
+  Reader nothing({});
+  EXPECT_EQ(nothing.reason(), Reason::none);
+  EXPECT_FALSE(nothing.complete());
+}
+
 TEST(Wire, LeftoverBytesAreNoticed) {
   const Bytes body(5);
   Reader reader(body);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <new>
 #include <numeric>
 
 #include "base/clock.hpp"
@@ -140,6 +141,23 @@ TEST(HostQueue, LetsPostsThroughButMovesNothingAfterARelease) {
   EXPECT_FALSE(queue.failure().ok());
 }
 
+// Memory that was not to be had, say, by who is told of a post.
+TEST(HostQueue, TakesWhatItsWorkThrowsForItsFailureAndGoesOn) {
+  Engines engines(1);
+  HostQueue queue = engines.queue(), other = engines.queue();
+  SignalWord word{0}, behind{0};
+  the_host().tell_of_posts(&word, sizeof word, [](const SignalWord&) { throw std::bad_alloc(); });
+  ASSERT_TRUE(queue.post(word, 1).ok());
+  ASSERT_TRUE(queue.post(behind, 1).ok());
+  EXPECT_EQ(queue.synchronize().code(), Code::system_error);
+  the_host().hide_words(&word);
+  EXPECT_EQ(word.load(), 1U);
+  EXPECT_EQ(behind.load(), 1U);
+  ASSERT_TRUE(other.post(behind, 2).ok());
+  EXPECT_TRUE(other.synchronize().ok());
+  EXPECT_EQ(behind.load(), 2U);
+}
+
 TEST(HostQueue, NeverLowersAWord) {
   Engines engines(1);
   HostQueue queue = engines.queue();
@@ -181,13 +199,14 @@ TEST(HostEngineSettings, ThatAreWrongAreRefusedByName) {
   EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_GBPS", "fast"));
   EXPECT_TRUE(refused("EPCCL_HOST_ENGINE_CORES", "1;2"));
   EXPECT_TRUE(refused("EPCCL_HOST_REDUCTION_CORES", "one"));
-  setenv("EPCCL_HOST_ENGINE_CORES", "0,3", 1);
+  EXPECT_TRUE(refused("EPCCL_HOST_REDUCTION_CORES", "70000"));
+  setenv("EPCCL_HOST_ENGINE_CORES", "0,3000", 1);
   setenv("EPCCL_HOST_REDUCTION_CORES", "1", 1);
   const auto limits = HostEngines::configured();
   unsetenv("EPCCL_HOST_ENGINE_CORES");
   unsetenv("EPCCL_HOST_REDUCTION_CORES");
   ASSERT_TRUE(limits.ok());
-  EXPECT_EQ(limits->engine_cores, (std::vector<int>{0, 3}));
+  EXPECT_EQ(limits->engine_cores, (std::vector<int>{0, 3000}));
   EXPECT_EQ(limits->reduction_cores, std::vector<int>{1});
 }
 

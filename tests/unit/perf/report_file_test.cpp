@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -87,6 +90,24 @@ TEST_F(AReportFile, ThatIsADeviceOrAPipeIsWrittenItself) {
   char got[8] = {};
   EXPECT_EQ(read(reader.get(), got, sizeof got), 4);
   EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
+// ulimit -f, of which a signal tells who does not look.
+TEST_F(AReportFile, ThatMayNotBecomeSoLargeIsAnErrorAndStaysWhatItWas) {
+  const fs::path path = folder_ / "report";
+  std::ofstream(path) << "old";
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit files{100, 100};
+    setrlimit(RLIMIT_FSIZE, &files);
+    const Status status = write(path, std::string(1000, 'x'));
+    _exit(status.message().find("File too large") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(contents(path), "old");
+  EXPECT_EQ(files(), 1);
 }
 
 // The folder takes no file beside it: here, for the name would be too long.

@@ -1,11 +1,30 @@
 // Ranks that outnumber the cores of their machine share them evenly, neighbours together.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <map>
 #include <vector>
 
 #include "runtime/executor/placement.hpp"
+
+namespace {
+
+/// So many calls from now on succeed, then one is refused; negative: none is.
+int calls_until_refusal = -1;
+
+}  // namespace
+
+// Comes before libc's.
+extern "C" int sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t* set) noexcept {
+  if (calls_until_refusal >= 0 && calls_until_refusal-- == 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_sched_setaffinity, thread, bytes, set));
+}
 
 namespace epccl::runtime {
 namespace {
@@ -78,6 +97,19 @@ TEST(HomeCore, AThreadThatGoesThereIsFreeToMoveOn) {
   }
   go_to_core(-1);
   EXPECT_EQ(cores_of_this_thread(), before);
+}
+
+// As where the control group was given other cores meanwhile.
+TEST(HomeCore, AThreadThatCannotHaveItsCoresBackIsNotLeftOnOne) {
+  const std::vector<int> before = cores_of_this_thread();
+  if (before.size() < 2) GTEST_SKIP() << "one core";
+  { const On first(before.front()); }
+  const int other = sched_getcpu() == before[1] ? before[0] : before[1];
+  calls_until_refusal = 1;
+  go_to_core(other);
+  EXPECT_LT(calls_until_refusal, 0) << "nothing was refused";
+  calls_until_refusal = -1;
+  EXPECT_GT(cores_of_this_thread().size(), 1u);
 }
 
 }  // namespace

@@ -17,6 +17,14 @@ TEST(GivingUp, TellsItsNodeTheFirstReason) {
   }
 }
 
+TEST(GivingUp, TellsWhetherItWasATimeout) {
+  Node late(2), name(2);
+  late[1].say_why("it waited", Reason::timeout);
+  EXPECT_EQ(late[0].why_gave_up().reason(), Reason::timeout);
+  name[1].say_why("timeout: a name");
+  EXPECT_EQ(name[0].why_gave_up().reason(), Reason::none);
+}
+
 TEST(GivingUp, CutsALongReason) {
   Node node(2);
   const std::string reason(10'000, 'x');

@@ -24,6 +24,7 @@ PreflightFacts good() {
   facts.network_why = "as the test says";
   facts.verbs = error(Code::system_error, "no libibverbs");
   facts.address = std::string("10.0.0.1");
+  facts.host = std::string("nid001");
   facts.shm_directory = {gib, 2 * gib};
   facts.scratch_bytes = 8 * mib;
   facts.memory_bytes = 64 * gib;
@@ -235,6 +236,22 @@ TEST(Preflight, WhatMakesARunImpossible) {
   facts = good();
   facts.shared_memory = error(Code::system_error, "memfd_create: Operation not permitted");
   expect_finding(facts, "shared memory", Verdict::stops, "memfd_create", "seccomp");
+  facts = good();
+  facts.host = error(Code::system_error, "gethostname: Function not implemented");
+  expect_finding(facts, "host name", Verdict::stops, "gethostname", "hostname NAME");
+}
+
+TEST(Preflight, MemoryThatCannotBeSharedNamesWhatIsInTheWay) {
+  PreflightFacts facts = good();
+  facts.shared_memory = error(Code::system_error, "no file may have more than 1024 (ulimit -f)");
+  facts.file_bytes = {1024, 1024};
+  expect_finding(facts, "shared memory", Verdict::stops, "more than 1024", "ulimit -f unlimited");
+  facts = good();
+  facts.peers_open_it = error(Code::system_error, "open of /proc/7/fd/3: No such file or directory");
+  expect_finding(facts, "shared memory", Verdict::stops, "/proc/7/fd/3", "mount -t proc proc /proc");
+  facts.ranks_per_node = 1;
+  expect_finding(facts, "shared memory", Verdict::hurts, "several ranks could not run on one node",
+                 "mount -t proc proc /proc");
 }
 
 TEST(Preflight, OfUnequalNodesItIsAboutTheFullest) {
@@ -291,6 +308,8 @@ TEST(PreflightFacts, AreGatheredFromThisMachine) {
   EXPECT_GT(facts.scratch_bytes, 0u);
   EXPECT_TRUE(facts.shared_memory.ok())
       << facts.shared_memory.message() << ": no test of this suite could run";
+  EXPECT_TRUE(facts.peers_open_it.ok()) << facts.peers_open_it.message() << ": nor could any";
+  EXPECT_TRUE(facts.host.ok());
   EXPECT_NE(facts.network, "");
   EXPECT_EQ(facts.nodes, 2);
 }
@@ -301,6 +320,21 @@ TEST(CheckOption, ExitCodeIsTheVerdict) {
   expect_says(outcome.output, outcome.exit_code == 0   ? "\nFine\n"
                               : outcome.exit_code == 1 ? "A run works; "
                                                        : "A run cannot work: ");
+}
+
+TEST(CheckOption, AnotherProcesssMemoryThatCannotBeSharedEndsWith2) {
+  const std::string arguments = "--check --cluster 1 --ranks-per-node 2";
+  const Outcome small = run_program("ulimit -f 2048; ", arguments);
+  EXPECT_EQ(small.exit_code, 2) << small.output;
+  expect_says(small.output, "no file of this process may have more than");
+  expect_says(small.output, "-> ulimit -f unlimited\n");
+  const std::string without_proc =
+      "unshare -m sh -c 'umount -l /proc && test ! -e /proc/1 && exec \"$@\"' - ";
+  if (std::system((without_proc + "true 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "/proc cannot be taken away here";
+  const Outcome none = run_program(without_proc, arguments);
+  EXPECT_EQ(none.exit_code, 2) << none.output;
+  expect_says(none.output, "-> mount -t proc proc /proc");
 }
 
 TEST(CheckOption, TellsUnequalNodesApart) {

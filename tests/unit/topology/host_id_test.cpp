@@ -2,9 +2,11 @@
 #include "topology/host_id.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 
 namespace epccl::topology {
@@ -86,6 +88,24 @@ TEST(HostId, OfThisProcessIsThatOfItsChild) {
   }
   int state = 0;
   ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_EQ(state, 0);
+}
+
+TEST(HostId, HostNamesMayBeAsLongAsTheKernelHasThemAndNotEmpty) {
+  constexpr int not_permitted = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string name(HOST_NAME_MAX, 'n');
+    const bool own_name = unshare(CLONE_NEWUTS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWUTS) == 0;
+    if (!own_name || sethostname(name.data(), name.size()) != 0) _exit(not_permitted);
+    const auto id = this_host_id();
+    if (sethostname("", 0) != 0) _exit(not_permitted);
+    const Status empty = this_host_id().status();
+    _exit(id.ok() && id->host == name && empty.message() == "this machine's name is empty" ? 0 : 1);
+  }
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  if (WEXITSTATUS(state) == not_permitted) GTEST_SKIP() << "no host name of one's own can be had here";
   EXPECT_EQ(state, 0);
 }
 
