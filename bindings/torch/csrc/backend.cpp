@@ -109,6 +109,12 @@ void EpcclBackend::leave_at_end() noexcept {
   queue_.idle() ? communicator_->leave() : communicator_->abort();
 }
 
+void EpcclBackend::leave_messages_at_end() {
+  any_source_.stop();
+  inbox_.end(gone("destroyed"));
+  leave_channels(std::chrono::milliseconds(0));
+}
+
 void EpcclBackend::stay_of_parent() noexcept {
   of_parent_ = true;
   c10::raw::intrusive_ptr::incref(this);
@@ -139,13 +145,13 @@ std::string EpcclBackend::left_key(int rank) {
 }
 
 // What it waits for it waits for without the lock: abort() must reach the channels meanwhile.
-void EpcclBackend::leave_channels() {
+void EpcclBackend::leave_channels(std::chrono::milliseconds patience) {
   const auto copy_of = [this](const auto& channels) {
     const std::lock_guard lock(channels_mutex_);
     return channels;
   };
   // Partners that are in their receives have what was sent to them.
-  const auto deadline = std::chrono::steady_clock::now() + sends_time_to_end;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   for (const auto& entry : copy_of(send_channels_)) entry.second->leave(deadline);
   for (const auto& entry : copy_of(receive_channels_)) entry.second->leave();
   decltype(send_channels_) sends;  // which end after the lock
@@ -180,7 +186,7 @@ void EpcclBackend::shutdown() {
   queue_.drain();
   any_source_.stop();
   inbox_.end(gone("destroyed"));
-  leave_channels();
+  leave_channels(sends_time_to_end);
   if (!left_.exchange(true)) tell_that_this_rank_left();
   for (DeviceLine* line : device_lines()) line->communicator()->leave();
   communicator_->leave();
@@ -254,10 +260,11 @@ void EpcclBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 c10d::ErrorType EpcclBackend::getError() {
-  std::vector<std::string> failures{communicator_->failure()};
+  std::vector<Communicator::Failure> failures{communicator_->failure()};
   for (DeviceLine* line : device_lines()) failures.push_back(line->communicator()->failure());
-  std::erase(failures, "");
-  if (std::ranges::any_of(failures, tells_of_timeout)) return c10d::ErrorType::TIMEOUT;
+  std::erase_if(failures, [](const auto& each) { return each.text.empty(); });
+  if (std::ranges::any_of(failures, [](const auto& each) { return each.reason == epcclReasonTimeout; }))
+    return c10d::ErrorType::TIMEOUT;
   return failed_ || !failures.empty() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 

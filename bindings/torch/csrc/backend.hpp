@@ -50,6 +50,8 @@ class EpcclBackend : public c10d::Backend {
   void leave_at_end() noexcept;
   /// The same of GPUs. `waits`: for calls that are under way: false is returned while there are any, and the others hear nothing of those.
   bool leave_gpus_at_end(bool waits) noexcept;
+  /// The same of messages, where the process's end does not do it: those that nobody has received yet fail.
+  void leave_messages_at_end();
   /// So long.
   static constexpr std::chrono::seconds gpus_time_to_end{5};
   /// Of messages that nobody has received yet when the group is destroyed.
@@ -147,7 +149,7 @@ class EpcclBackend : public c10d::Backend {
   Meeting meeting_of_pair(int from, int to) const;
   SendChannel& send_channel(int receiver);
   ReceiveChannel& receive_channel(int source);
-  void leave_channels();
+  void leave_channels(std::chrono::milliseconds patience);
   /// Where in the store the mark of a rank is that has left the group in order.
   static std::string left_key(int rank);
   /// What a rank of this group is globally.

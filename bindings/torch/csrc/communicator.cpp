@@ -3,13 +3,17 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <thread>
+
+#include "errors.hpp"
 
 namespace epccl_torch {
 
 void check(epcclResult_t result, const std::string& what) {
-  TORCH_CHECK_WITH(DistBackendError, result == epcclSuccess, "epccl: ", what, ": ",
-                   epcclGetLastError(nullptr));
+  if (result == epcclSuccess) return;
+  std::rethrow_exception(
+      failure_of(epcclGetLastErrorReason(nullptr), what, ": ", epcclGetLastError(nullptr)));
 }
 
 Communicator::Communicator(const epcclUniqueId& id, int ranks, int rank, double timeout,
@@ -55,12 +59,12 @@ epcclComm_t Communicator::handle() const {
   return handle;
 }
 
-std::string Communicator::failure() const {
+Communicator::Failure Communicator::failure() const {
   epcclComm_t handle = handle_;
-  if (handle == nullptr) return aborted_ ? "this process group was aborted" : "";
+  if (handle == nullptr) return {aborted_ ? "this process group was aborted" : ""};
   epcclResult_t result = epcclSuccess;
-  if (epcclCommGetAsyncError(handle, &result) != epcclSuccess || result == epcclSuccess) return "";
-  return epcclGetLastError(handle);
+  if (epcclCommGetAsyncError(handle, &result) != epcclSuccess || result == epcclSuccess) return {};
+  return {epcclGetLastError(handle), epcclGetLastErrorReason(handle)};
 }
 
 void Communicator::abort() noexcept {

@@ -50,8 +50,12 @@ class Communicator {
 
   /// Throws when it was aborted or left.
   epcclComm_t handle() const;
-  /// What ended calls that run in the order of a stream: "" while nothing has.
-  std::string failure() const;
+  struct Failure {
+    std::string text;  // "": there is none
+    epcclReason_t reason = epcclReasonNone;
+  };
+  /// What ended calls that run in the order of a stream.
+  Failure failure() const;
   /// Ends all work with an error, here and on the other ranks. Any thread, any number of times.
   void abort() noexcept;
   /// Leaves in order; no call may be in progress.

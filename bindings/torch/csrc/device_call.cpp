@@ -65,9 +65,9 @@ void DeviceCall::failed(const std::exception_ptr& why) {
 }
 
 std::exception_ptr DeviceCall::failure() const {
-  const std::string why = communicator_->failure();
-  if (why.empty()) return nullptr;
-  return backend_error(what_.word(), ": ", why);
+  const Communicator::Failure why = communicator_->failure();
+  if (why.text.empty()) return nullptr;
+  return failure_of(why.reason, what_.word(), ": ", why.text);
 }
 
 // What happened to the communicator after this call is none of its business: it is asked once.

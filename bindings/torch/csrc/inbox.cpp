@@ -260,9 +260,9 @@ void Inbox::fail_any(const std::exception_ptr& why) {
 }
 
 std::exception_ptr Inbox::too_late(const Receive& receive) const {
-  return backend_error("recv from ", name_of(receive.source), ", tag ", receive.tag,
-                       ": timeout: nothing came from ", receive.source == any ? "anybody" : "it", " within ",
-                       receive.timeout.count(), " ms (", where_, ")");
+  return error_of<TimedOut>("recv from ", name_of(receive.source), ", tag ", receive.tag,
+                            ": timeout: nothing came from ", receive.source == any ? "anybody" : "it",
+                            " within ", receive.timeout.count(), " ms (", where_, ")");
 }
 
 std::vector<int> Inbox::expire() {

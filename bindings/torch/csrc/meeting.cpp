@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "errors.hpp"
 #include "from_store.hpp"
 
 namespace epccl_torch {
@@ -52,9 +53,10 @@ void wait_for(const Meeting& meeting, const std::string& key, int whom) {
     if (meeting.store->check({key})) return;
     check_not_left(meeting, left);
     meeting.go_on();
-    TORCH_CHECK_WITH(DistBackendError, steady_clock::now() < end, "epccl: ", meeting.name, ": rank ", whom,
-                     " of ", meeting.ranks, " has not come within ", timeout.count(), " ms (rank ",
-                     meeting.rank, " waits for it)");
+    if (steady_clock::now() >= end)
+      std::rethrow_exception(error_of<TimedOut>(meeting.name, ": rank ", whom, " of ", meeting.ranks,
+                                                " has not come within ", timeout.count(), " ms (rank ",
+                                                meeting.rank, " waits for it)"));
     std::this_thread::sleep_for(pause);
   }
 }

@@ -25,6 +25,7 @@ PYBIND11_MODULE(_C, module) {
              py::arg("timeout_seconds"), py::arg("global_ranks"), py::arg("name"),
              py::call_guard<py::gil_scoped_release>());
   module.def("program_ends", &epccl_torch::program_ends);
+  module.def("process_ends", &epccl_torch::process_ends, py::call_guard<py::gil_scoped_release>());
   module.attr("built_for") = TORCH_VERSION;
   // new_group calls this on ranks that are not in the new group, where the default group is bound to a device and can be split: of
   // NCCL, all ranks take part in a split. Here the members meet alone.

@@ -51,13 +51,8 @@ bool is_finalizing() {
 #endif
 }
 
-// Without the interpreter's lock: nobody gets it any more.
-void leave_once_finalizing() {
-  while (!is_finalizing()) {
-    if (live().over) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  const std::lock_guard lock(live().mutex);
+// With the mutex.
+void leave_all() {
   for (EpcclBackend* group : live().groups) group->leave_at_end();
   // All groups at once: whom one waits for may wait for this rank in another.
   const auto end = std::chrono::steady_clock::now() + EpcclBackend::gpus_time_to_end;
@@ -66,6 +61,16 @@ void leave_once_finalizing() {
     for (EpcclBackend* group : live().groups) all &= group->leave_gpus_at_end(waits);
     if (!all) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+// Without the interpreter's lock: nobody gets it any more.
+void leave_once_finalizing() {
+  while (!is_finalizing()) {
+    if (live().over) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::lock_guard lock(live().mutex);
+  leave_all();
 }
 
 // Who is in the gate may wait for the interpreter's lock.
@@ -102,6 +107,12 @@ void program_ends() {
     if (live().leaving.joinable()) live().leaving.join();
   });
   if (registered == 0 && !live().leaving.joinable()) live().leaving = std::thread(leave_once_finalizing);
+}
+
+void process_ends() {
+  const std::lock_guard lock(live().mutex);
+  leave_all();
+  for (EpcclBackend* group : live().groups) group->leave_messages_at_end();
 }
 
 }  // namespace epccl_torch

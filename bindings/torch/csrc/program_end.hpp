@@ -18,6 +18,9 @@ void group_ends(EpcclBackend* group);
 /// Called when Python's exit functions run: all groups that are left then leave as soon as the last of those functions is through
 /// (they may still make calls), beside the interpreter's end.
 void program_ends();
+/// Called without the interpreter's lock as the last thing of a process that ends with neither exit functions nor destructors: all groups that are
+/// left then leave, with their lines for messages, which otherwise the library does when it is taken apart.
+void process_ends();
 
 /// Whether threads of groups may still ask for the interpreter's lock, as giving up a tensor may: when it ends it takes a thread that asks away,
 /// whatever the thread is in the middle of, which C++ answers with std::terminate().

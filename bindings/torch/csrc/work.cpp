@@ -17,8 +17,7 @@ thread_local const Queue* served_here = nullptr;
 
 c10d::WorkResult outcome(const c10::ivalue::Future& done) {
   if (!done.hasError()) return c10d::WorkResult::SUCCESS;
-  return tells_of_timeout(done.tryRetrieveErrorMessage()) ? c10d::WorkResult::TIMEOUT
-                                                          : c10d::WorkResult::COMM_ERROR;
+  return is_timeout(done.exception_ptr()) ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
 }
 
 }  // namespace
@@ -36,16 +35,19 @@ Call::Call(int rank, What what, std::function<void()> body)
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
 void Call::run() {
-  std::exception_ptr failure;
+  complete(make());
+}
+
+std::exception_ptr Call::make() {
   try {
     // Results are copied into the program's tensors, which may be leaves that require gradients, or were made in inference mode, which
     // this thread is not in. As where results are written directly, autograd is told nothing.
     const at::AutoDispatchBelowADInplaceOrView no_grad;
     body_();
   } catch (...) {
-    failure = std::current_exception();
+    return std::current_exception();
   }
-  complete(failure);
+  return nullptr;
 }
 
 void Call::fail(std::exception_ptr why) {
@@ -97,12 +99,16 @@ void Queue::stop() {
 }
 
 void Queue::issue(const CallPtr& call) {
-  if (served_here == this) return call->run();  // by a callback
+  if (served_here == this) {  // by a callback
+    ++unfinished_;
+    return run(*call);
+  }
   std::unique_lock lock(mutex_);
   if (!call->async() && !busy_ && waiting_.empty()) {
     busy_ = true;
+    ++unfinished_;
     lock.unlock();
-    call->run();
+    run(*call);
     lock.lock();
     busy_ = false;
     lock.unlock();
@@ -112,8 +118,15 @@ void Queue::issue(const CallPtr& call) {
   if (!thread_.joinable())
     thread_ = start_group_thread([this] { serve(); });  // first: there may be none to be had
   waiting_.push_back(call);
+  ++unfinished_;
   lock.unlock();
   changed_.notify_all();
+}
+
+void Queue::run(Call& call) {
+  std::exception_ptr failure = call.make();
+  --unfinished_;
+  call.complete(std::move(failure));
 }
 
 void Queue::serve() {
@@ -126,7 +139,7 @@ void Queue::serve() {
     waiting_.pop_front();
     busy_ = true;
     lock.unlock();
-    call->run();
+    run(*call);
     call.reset();  // perhaps the last one who has it: not with the mutex
     lock.lock();
     busy_ = false;
@@ -144,6 +157,7 @@ void Queue::clear(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     dropped.swap(waiting_);
+    unfinished_ -= static_cast<int>(dropped.size());
   }
   for (const CallPtr& call : dropped) call->fail(backend_error(call->word(), ": ", why));
 }
@@ -153,9 +167,8 @@ void Queue::rest(std::chrono::milliseconds at_most) {
   changed_.wait_for(lock, at_most, [this] { return !busy_; });
 }
 
-bool Queue::idle() {
-  const std::lock_guard lock(mutex_);
-  return !busy_ && waiting_.empty();
+bool Queue::idle() const {
+  return unfinished_ == 0;
 }
 
 }  // namespace epccl_torch

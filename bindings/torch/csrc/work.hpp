@@ -1,9 +1,11 @@
 // One call of a process group: what it does, and whether it is done.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -40,6 +42,9 @@ class Call : public c10d::Work {
 
   /// Runs the body and completes this with what came of it. Once, by one thread.
   void run();
+  /// The two halves of run(): the body, and what came of it; telling that.
+  std::exception_ptr make();
+  void complete(std::exception_ptr failure);
   /// Completes without running.
   void fail(std::exception_ptr why);
 
@@ -60,8 +65,6 @@ class Call : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
-  void complete(std::exception_ptr failure);
-
   What what_;
   std::function<void()> body_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -85,7 +88,8 @@ class Queue {
   void drain();
   /// Fails what has not begun.
   void clear(const std::string& why);
-  bool idle();
+  /// Whether the bodies of all calls have run. Some may still be telling it: who hears it may end the group at once, and then nothing is unfinished.
+  bool idle() const;
   /// Waits until no call is under way, at most so long.
   void rest(std::chrono::milliseconds at_most);
   /// Ends the thread once nothing is left.
@@ -93,12 +97,14 @@ class Queue {
 
  private:
   void serve();
+  void run(Call& call);
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<CallPtr> waiting_;
   bool busy_ = false, over_ = false;
-  std::thread thread_;  // made for the first asynchronous call
+  std::atomic<int> unfinished_{0};  // calls whose bodies have not run to their ends
+  std::thread thread_;              // made for the first asynchronous call
 };
 
 }  // namespace epccl_torch

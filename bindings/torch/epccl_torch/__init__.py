@@ -8,7 +8,10 @@ Where the package is installed, torch.distributed finds it by the name; ``import
 from __future__ import annotations
 
 import atexit
+import multiprocessing
+import multiprocessing.util
 import os
+import threading
 import warnings
 
 import torch
@@ -50,6 +53,7 @@ def _check_options(options, given):
 def _create(options, backend_options=None):
     """What init_process_group and new_group call."""
     _check_options(options, backend_options)
+    _leave_at_end_of_forked()
     return _C.create(
         options.store,
         options.group_rank,
@@ -58,6 +62,27 @@ def _create(options, backend_options=None):
         list(options.global_ranks_in_group),
         options.group_id or "default",
     )
+
+
+#: The process whose end _leave_at_end_of_forked() has seen to.
+_sees_to_end_of = None
+_LAST_FINALIZER = -1_000_000
+
+
+def _leave_at_end_of_forked() -> None:
+    """A child that multiprocessing has forked ends by os._exit(): without exit functions, nor the library's end. Its finalizers are run; what was
+    registered before the fork is dropped there, so this is called when a group is made."""
+    global _sees_to_end_of
+    if multiprocessing.parent_process() is None or multiprocessing.get_start_method(allow_none=True) == "spawn":
+        return
+    if _sees_to_end_of != os.getpid():
+        _sees_to_end_of = os.getpid()
+        multiprocessing.util.Finalize(None, _end_of_forked, exitpriority=_LAST_FINALIZER)
+
+
+def _end_of_forked() -> None:
+    threading._shutdown()  # as multiprocessing does next: the program's threads may still make calls
+    _C.process_ends()
 
 
 def register() -> None:

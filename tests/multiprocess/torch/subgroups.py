@@ -116,6 +116,10 @@ def test_the_kind_of_a_failure_is_told(_):
             assert outcome.wait() == result, outcome.value()
             expect_error(dist.DistBackendError, "", work.wait)
             assert work.get_future_result().wait() == result
+        if RANK == 0 and group is silent:  # the others neither send nor take messages
+            for message in (dist.irecv(torch.zeros(1), group=group), dist.isend(torch.zeros(1), 1, group=group)):
+                expect_error(dist.DistBackendError, "", message.wait)
+                assert message.get_future_result().wait() == TIMED_OUT
         dist.barrier()
         begin = time.monotonic()
         while (told := backend_of(group).get_error()) != error:
