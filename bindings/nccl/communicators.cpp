@@ -71,6 +71,7 @@ template <typename Function, typename MakeReal>
 ncclResult_t follow(ncclResult_t made, ncclComm_t parent, ncclComm_t* newcomm, const KeptConfig& config,
                     const char* name, Function RealNccl::*entry, MakeReal make_real) {
   const CudaSidePtr side = find_cuda_side(parent);
+  if (!is_failure(made) && *newcomm != nullptr) note_joining(*newcomm);
   if (is_failure(made) || side == nullptr) return made;
   Status why_not = side->why_not;
   if (side->real != nullptr) why_not = check_has(*side->library, side->library->*entry != nullptr, name);

@@ -1,6 +1,7 @@
 // Communicators of some ranks of another one: split and shrink.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 #include "api/comm/comm_options.hpp"
 #include "api/comm/making.hpp"
 #include "api/groups/group.hpp"
+#include "api/groups/ticket.hpp"
 #include "api/handles/arguments.hpp"
 #include "api/handles/last_error.hpp"
 #include "device/cuda/cuda_device.hpp"
@@ -62,23 +64,23 @@ Result<std::optional<Gathering>> gather_split(runtime::Communicator& parent,
   return std::optional(gathering);
 }
 
-Status run_split(const MakingPtr& making, runtime::Communicator& parent, uint64_t ticket,
+// In turn: members count their gatherings, all in the same order. The work is given ready: nothing may be thrown once the ticket is used.
+Status run_in_turn(runtime::Communicator& parent, bool revoked, Ticket ticket,
+                   const std::function<Status()>& work) {
+  return revoked ? parent.pass(ticket.use(), work) : parent.run(ticket.use(), work);
+}
+
+Status run_split(const MakingPtr& making, runtime::Communicator& parent, Ticket ticket,
                  const runtime::SplitChoice& mine) {
   Result<std::optional<Gathering>> gathering = std::optional<Gathering>{};
-  // In turn: members count their gatherings, all in the same order.
-  if (parent.revoked()) {
-    EPCCL_TRY(parent.pass(ticket, [&]() -> Status {
-      EPCCL_ASSIGN(const auto choices, parent.regroup().exchange_choices_anew(mine, making->interrupt()));
-      gathering = gather_split(parent, choices, runtime::Absence::gone);
-      return {};
-    }));
-  } else {
-    EPCCL_TRY(parent.run(ticket, [&]() -> Status {
-      EPCCL_ASSIGN(const auto choices, parent.exchange_choices(mine));
-      gathering = gather_split(parent, choices, runtime::Absence::or_failed);
-      return {};
-    }));
-  }
+  const bool revoked = parent.revoked();
+  EPCCL_TRY(run_in_turn(parent, revoked, std::move(ticket), [&]() -> Status {
+    EPCCL_ASSIGN(const auto choices, revoked
+                                         ? parent.regroup().exchange_choices_anew(mine, making->interrupt())
+                                         : parent.exchange_choices(mine));
+    gathering = gather_split(parent, choices, revoked ? runtime::Absence::gone : runtime::Absence::or_failed);
+    return {};
+  }));
   EPCCL_TRY(gathering.status());
   return making->join(*gathering);
 }
@@ -91,12 +93,17 @@ Status split(epcclComm_t comm, int color, int key, epcclComm_t* newcomm, const e
     return error(Code::invalid_argument, "color {} is neither >= 0 nor EPCCL_SPLIT_NOCOLOR ({})", color,
                  EPCCL_SPLIT_NOCOLOR);
   EPCCL_ASSIGN(const MakingPtr making, start_child(parent, newcomm, config));
-  if (color != EPCCL_SPLIT_NOCOLOR) making->show();
   const runtime::SplitChoice mine{color, key};
-  const auto ticket = std::make_shared<uint64_t>();
-  return submit_making(
-      making, [making, ticket] { *ticket = making->parent().take_ticket(); },
-      [making, ticket, mine] { return run_split(making, making->parent(), *ticket, mine); });
+  const auto ticket = std::make_shared<Ticket>();
+  const std::function<Status()> begin = [making, ticket] {
+    *ticket = Ticket(making->parent_communicator());
+    return Status{};
+  };
+  const std::function<Status()> run = [making, ticket, mine] {
+    return run_split(making, making->parent(), std::move(*ticket), mine);
+  };
+  if (color != EPCCL_SPLIT_NOCOLOR) making->show();
+  return submit_making(making, begin, run);
 }
 
 Status check_excluded(std::span<const int> excluded, const runtime::Communicator& parent) {
@@ -111,24 +118,20 @@ Status check_excluded(std::span<const int> excluded, const runtime::Communicator
 /// What a shrink that aborts calls when it has ended the parent's work.
 using WorkEnded = std::function<void()>;
 
-// Of one that does not abort: in turn, since members count their gatherings, all in the same order.
-Result<Gathering> gather_in_turn(runtime::Communicator& parent, uint64_t ticket,
+// Of one that does not abort.
+Result<Gathering> gather_in_turn(runtime::Communicator& parent, Ticket ticket,
                                  const std::vector<int>& excluded) {
   Result<Gathering> gathering = Gathering{};
-  if (parent.revoked()) {
-    EPCCL_TRY(parent.pass(ticket, [&]() -> Status {
-      gathering = parent.regroup().gather_shrunk(excluded, runtime::Absence::gone);
-      return {};
-    }));
-  } else {
-    Status healthy = parent.run(ticket, [&]() -> Status {
-      EPCCL_TRY(parent.check());
-      gathering = parent.regroup().gather_shrunk(excluded, runtime::Absence::or_failed);
-      return {};
-    });
-    EPCCL_TRY(std::move(healthy).with_context(
-        "this communicator has failed (EPCCL_SHRINK_ABORT shrinks it all the same)"));
-  }
+  const bool revoked = parent.revoked();
+  Status done = run_in_turn(parent, revoked, std::move(ticket), [&]() -> Status {
+    if (!revoked) EPCCL_TRY(parent.check());
+    gathering = parent.regroup().gather_shrunk(
+        excluded, revoked ? runtime::Absence::gone : runtime::Absence::or_failed);
+    return {};
+  });
+  if (revoked) EPCCL_TRY(done);
+  EPCCL_TRY(std::move(done).with_context(
+      "this communicator has failed (EPCCL_SHRINK_ABORT shrinks it all the same)"));
   return gathering;
 }
 
@@ -137,22 +140,23 @@ struct Shrink {
   bool aborts = false;
   std::vector<int> excluded;
   WorkEnded ended;
-  uint64_t ticket = 0;
+  Ticket ticket;
   Result<Gathering> gathering = Gathering{};
 
   // One that aborts takes no turn: jobs begin in the order of their calls.
-  void begin(runtime::Communicator& parent) {
+  Status begin(const CommPtr& parent) {
     if (aborts)
-      gathering = parent.regroup().gather_shrunk(excluded, runtime::Absence::gone);
+      gathering = parent->regroup().gather_shrunk(excluded, runtime::Absence::gone);
     else
-      ticket = parent.take_ticket();
+      ticket = Ticket(parent);
+    return {};
   }
 
   Status run(Making& making) {
     runtime::Communicator& parent = making.parent();
     if (aborts) parent.end_work("in-flight work was ended by a shrink with EPCCL_SHRINK_ABORT");
     if (aborts && ended) ended();
-    if (!aborts) gathering = gather_in_turn(parent, ticket, excluded);
+    if (!aborts) gathering = gather_in_turn(parent, std::move(ticket), excluded);
     EPCCL_TRY(gathering.status());
     return making.join(*gathering);
   }
@@ -171,13 +175,14 @@ Status shrink(epcclComm_t comm, const int* list, int count, epcclComm_t* newcomm
   const std::span excluded(list, static_cast<size_t>(count));
   EPCCL_TRY(check_excluded(excluded, *parent.communicator));
   EPCCL_ASSIGN(const MakingPtr making, start_child(parent, newcomm, config));
-  making->show();
   const auto its = std::make_shared<Shrink>();
   its->aborts = flags == EPCCL_SHRINK_ABORT;
   its->excluded.assign(excluded.begin(), excluded.end());
   its->ended = ended;
-  return submit_making(
-      making, [making, its] { its->begin(making->parent()); }, [making, its] { return its->run(*making); });
+  const std::function<Status()> begin = [making, its] { return its->begin(making->parent_communicator()); };
+  const std::function<Status()> run = [making, its] { return its->run(*making); };
+  making->show();
+  return submit_making(making, begin, run);
 }
 
 }  // namespace

@@ -25,10 +25,16 @@ void Making::show() {
   store(out_, comm_);
 }
 
-void Making::begin() {
-  if (blocking_) return;
-  handle_->begin_background();
-  if (parent_ != nullptr) parent_->begin_background();
+void Making::begin(const std::function<Status()>& take_place) {
+  if (!blocking_) {
+    handle_->begin_background();
+    if (parent_ != nullptr) parent_->begin_background();
+  }
+  if (take_place) begun_ = caught(std::cref(take_place));
+}
+
+Status Making::run(const std::function<Status()>& work) {
+  return end(begun_.ok() ? caught(std::cref(work)) : std::move(begun_));  // how it ended must be told
 }
 
 void Making::cancel() {
@@ -90,21 +96,35 @@ void Making::forget() {
   store(out_, nullptr);
 }
 
-Status submit_making(const MakingPtr& making, const std::function<void()>& begin,
-                     const std::function<Status()>& run) {
+namespace {
+
+Job job_of(const MakingPtr& making, const std::function<Status()>& begin,
+           const std::function<Status()>& run) {
   Job job;
-  job.begin = [making, begin] {
-    making->begin();
-    if (begin) begin();
-  };
-  job.run = [making, run] { return making->end(caught(run)); };  // how it ended must be told
+  job.begin = [making, begin] { making->begin(begin); };
+  job.run = [making, run] { return making->run(run); };
+  job.end = [making](const Status& why) { static_cast<void>(making->end(why)); };
   job.cancel = [making] { making->cancel(); };
   job.blocking = making->blocking();
   job.drop = [making](const Status& why) { making->drop(why); };
   job.handle = making->handle();
   job.parent = making->parent_handle();
   if (!making->has_parent()) job.interrupt = [making] { making->stop_waiting(); };
-  return submit(std::move(job));
+  return job;
+}
+
+}  // namespace
+
+Status submit_making(const MakingPtr& making, const std::function<Status()>& begin,
+                     const std::function<Status()>& run) {
+  Status submitted;
+  Status thrown = caught([&]() -> Status {
+    submitted = submit(job_of(making, begin, run));
+    return {};
+  });
+  if (thrown.ok()) return submitted;
+  making->cancel();  // nothing has it
+  return thrown;
 }
 
 }  // namespace epccl::api

@@ -37,11 +37,15 @@ class Making {
   const runtime::CommOptions& options() const { return handle_->options(); }
   /// Until the end.
   runtime::Communicator& parent() const { return *parent_communicator_; }
+  const CommPtr& parent_communicator() const { return parent_communicator_; }
   /// 0: as its config says.
   void set_timeout_of_calls(double seconds) { timeout_of_calls_ = seconds; }
   void keep_parent(CommPtr communicator) { parent_communicator_ = std::move(communicator); }
 
-  void begin();
+  /// `take_place` may be empty. Throws nothing: what that throws, and how it fails, is how run() ends.
+  void begin(const std::function<Status()>& take_place);
+  /// Ends with `work`.
+  Status run(const std::function<Status()>& work);
   void cancel();
   /// As cancel(), where nothing of the caller's may be written to: the handle stays, and tells why there is no communicator.
   void drop(const Status& why);
@@ -61,6 +65,7 @@ class Making {
   CommPtr parent_communicator_;
   std::shared_ptr<Interrupt> interrupt_;
   bool blocking_ = true;
+  Status begun_;
   double timeout_of_calls_ = 0;
   std::mutex mutex_;
   bool has_met_ = false;  // from then on the interrupt is the communicator's
@@ -69,7 +74,7 @@ class Making {
 using MakingPtr = std::shared_ptr<Making>;
 
 /// Runs it, or keeps it where a group is open: `begin`, which may be empty, at once; `run`, which does the work, on any thread.
-Status submit_making(const MakingPtr& making, const std::function<void()>& begin,
+Status submit_making(const MakingPtr& making, const std::function<Status()>& begin,
                      const std::function<Status()>& run);
 
 }  // namespace epccl::api

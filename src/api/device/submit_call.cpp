@@ -1,5 +1,7 @@
 #include "api/device/submit_call.hpp"
 
+#include <vector>
+
 #include "api/groups/first_call.hpp"
 #include "base/log.hpp"
 #include "device/cuda/kernel_queue.hpp"
@@ -33,6 +35,15 @@ Status capture(runtime::OnDevice& on, device::Device& device, CommPtr communicat
   item.communicator = std::move(communicator);
   item.what = CollectiveWork{[users, add = std::move(add)] { return add(*users); }, [] { return 0.0; }};
   return submit(std::move(item));
+}
+
+Status copy_in_graph(device::Queue& users, const MappableBuffers::Used& input,
+                     const runtime::DeviceRooms::Borrowed& copy) {
+  EPCCL_TRY(users.keep_in_graph(copy));
+  std::vector<device::CopyWork> copies;
+  for (const auto& piece : input.all_pieces())
+    copies.push_back({copy->data() + piece.offset, piece.device, piece.bytes});
+  return users.copy(copies);
 }
 
 }  // namespace epccl::api

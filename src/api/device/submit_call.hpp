@@ -115,16 +115,26 @@ std::function<bool()> work_ahead(const Place& place, GpuCallPtr<CallType> made) 
   };
 }
 
+/// Null: the call reads its input where it lies.
+template <typename CallType>
+Result<runtime::DeviceRooms::Borrowed> borrow_input_copy(const GpuCall<CallType>& made,
+                                                         const runtime::OnDevice& on) {
+  if (!made.input_is_copied) return runtime::DeviceRooms::Borrowed();
+  return on.rooms->borrow(made.input().bytes, device::MemoryKind::shareable);
+}
+
+/// Into the graph, which keeps the copy's memory.
+Status copy_in_graph(device::Queue& users, const MappableBuffers::Used& input,
+                     const runtime::DeviceRooms::Borrowed& copy);
+
 /// What the call needs of the GPU's memory, if queues make it.
 template <typename CallType>
 Result<CallMemory> borrow_memory(const GpuCall<CallType>& made, const runtime::OnDevice& on,
                                  bool by_engines) {
   CallMemory memory;
+  EPCCL_ASSIGN(memory.input_copy, borrow_input_copy(made, on));
   MappableBuffers::Used input = made.input();
-  if (made.input_is_copied) {
-    EPCCL_ASSIGN(memory.input_copy, on.rooms->borrow(input.bytes, device::MemoryKind::shareable));
-    input = {memory.input_copy->data(), input.bytes};
-  }
+  if (memory.input_copy != nullptr) input = {memory.input_copy->data(), input.bytes};
   if (by_engines) {
     EPCCL_ASSIGN(memory.buffers, MappableBuffers::make(on, input, made.output()));
   } else {
@@ -160,13 +170,19 @@ Status submit_call(device::Device& device, CommPtr communicator, std::shared_ptr
   if (captured && made->bytes() == 0) return {};
   EPCCL_ASSIGN(runtime::OnDevice * on, communicator->on_device(device));
   if constexpr (sizes_are_known<CallType>) {
-    if (captured && !made->input_is_copied && made->graph_makes_it(*on))
+    if (captured && made->graph_makes_it(*on)) {
+      EPCCL_ASSIGN(auto copy, borrow_input_copy(*made, *on));
       return capture(*on, device, std::move(communicator), made->text(), stream,
-                     [on, made](device::Queue& users) {
+                     [on, made, copy](device::Queue& users) -> Status {
                        CallType call = made->call;
                        call.capture = &users;
+                       if (copy != nullptr) {
+                         EPCCL_TRY(copy_in_graph(users, made->input(), copy));
+                         call.input = copy->data();
+                       }
                        return made->run_on_engines(*on, call);
                      });
+    }
   }
 
   const runtime::EngineChoice choice = made->choose(*on);

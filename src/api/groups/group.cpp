@@ -32,43 +32,79 @@ Group& group() {
 /// that failed.
 class BlockingJobs {
  public:
-  void add(Job job) { jobs_.push_back(std::move(job)); }
+  /// Without it a job is not run. It stays the caller's.
+  void add(Job& job) {
+    jobs_.push_back(&job);
+    parts_.emplace_back([this, &job] {
+      run(job);
+      return Status{};
+    });
+  }
   /// What failed first.
   Status run() {
-    std::vector<std::function<Status()>> parts;
-    for (Job& job : jobs_) parts.emplace_back([this, &job] { return run(job); });
-    static_cast<void>(run_concurrently(std::move(parts)));
-    return std::move(first_failure_);
+    Status thrown = caught([&] { return run_concurrently(std::move(parts_)); });
+    if (thrown.ok()) return std::move(first_failure_);
+    for (const Job* job : jobs_) job->end(thrown);  // none has run
+    return thrown;
   }
 
  private:
-  Status run(Job& job) {
-    Status status = job.run();
-    if (status.ok()) return status;
+  void run(const Job& job) {
+    Status status = caught(std::cref(job.run));
+    if (status.ok()) return;
     const std::lock_guard lock(mutex_);
-    if (!first_failure_.ok()) return status;
-    first_failure_ = status;
-    for (const Job& each : jobs_) each.interrupt();
-    return status;
+    if (!first_failure_.ok()) return;
+    first_failure_ = std::move(status);
+    for (const Job* each : jobs_) each->interrupt();
   }
 
-  std::vector<Job> jobs_;
+  std::vector<Job*> jobs_;
+  std::vector<std::function<Status()>> parts_;
   std::mutex mutex_;
   Status first_failure_;
 };
 
-Status run_jobs(std::vector<Job> jobs) {
-  BlockingJobs blocking;
-  Status progress;
-  for (Job& job : jobs) job.begin();
-  for (Job& job : jobs) {
-    if (job.blocking) {
-      blocking.add(std::move(job));
-    } else {
-      run_in_background([run = std::move(job.run)] { static_cast<void>(run()); });
+/// Jobs that go on when the group has ended.
+class BackgroundJobs {
+ public:
+  /// Takes what it runs, and shares it with the thread: what that lets go of when it is over nothing else holds.
+  void add(Job& job) {
+    works_.emplace_back([run = std::make_shared<std::function<Status()>>(std::move(job.run))] {
+      static_cast<void>(caught(std::ref(*run)));
+    });
+  }
+  /// in_progress, if there are any.
+  Status start() {
+    Status progress;
+    for (std::function<void()>& work : works_) {
+      run_in_background(std::exchange(work, {}));
       progress = Status(Code::in_progress, "");
     }
+    return progress;
   }
+
+ private:
+  std::vector<std::function<void()>> works_;
+};
+
+// What is behind a job that has begun waits for it: each is run then, or ended.
+Status run_jobs(std::vector<Job> jobs) {
+  BlockingJobs blocking;
+  BackgroundJobs background;
+  Status ready = caught([&]() -> Status {
+    for (Job& job : jobs)
+      if (job.blocking)
+        blocking.add(job);
+      else
+        background.add(job);
+    return {};
+  });
+  if (!ready.ok()) {
+    for (const Job& job : jobs) job.cancel();
+    return ready;
+  }
+  for (const Job& job : jobs) job.begin();
+  Status progress = background.start();
   Status status = blocking.run();
   return status.ok() ? progress : status;
 }

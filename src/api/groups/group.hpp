@@ -44,11 +44,14 @@ struct Item {
 
 /// A call that makes or ends communicators: it waits for other ranks, and so, maybe, for other calls of its group.
 struct Job {
-  std::function<void()> begin;   // takes the call's place in the order of its communicator's calls
+  // Takes the call's place in the order of its communicator's calls; throws nothing.
+  std::function<void()> begin;
   std::function<Status()> run;   // on any thread, beside the group's other jobs
   std::function<void()> cancel;  // instead of both, where a call of the group was refused
   bool blocking = true;          // the group's end waits for it; else it goes on in the background
-  // Instead of all three, where the group will never end: memory of the caller may be gone.
+  // Instead of `run`, where it has begun and there is no memory to run it.
+  std::function<void(const Status&)> end = [](const Status&) {};
+  // Instead of all others, where the group will never end: memory of the caller may be gone.
   std::function<void(const Status&)> drop = [](const Status&) {};
   HandlePtr handle = {};  // of the communicator that is made or ended
   HandlePtr parent = {};  // of a split or shrink

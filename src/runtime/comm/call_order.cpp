@@ -36,6 +36,7 @@ uint64_t CallOrder::next_ticket() {
 void CallOrder::pass(uint64_t ticket) {
   {
     const std::lock_guard lock(mutex_);
+    if (ahead_ == ticket) ahead_.reset();
     if (ticket == now_serving_)
       next();
     else
@@ -56,7 +57,8 @@ Status CallOrder::wait(std::unique_lock<std::mutex>& lock, const std::function<b
   const double since = now_seconds();
   LongWait long_wait(since, first_warning_);
   while (!turn_.wait_for(lock, listening_period, condition)) {
-    if (somebody_works() || ahead_) continue;  // which hears of failures itself
+    // What works hears of failures itself. (What has given way asks under this mutex, too.)
+    if (replaying_ || (running_ && ways_given_ == 0) || ahead_) continue;
     EPCCL_TRY(monitor_.check_while_idle());
     if (!failure_.ok()) return failed_before();
     const double now = now_seconds();
@@ -113,8 +115,8 @@ Admission CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, 
     return none;
   }
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
+  if (!failure_.ok()) return failed_before();  // which may be why it was finalized before this call's turn
   if (finalized_) return error(Code::invalid_usage, "the communicator has been finalized");
-  if (!failure_.ok()) return failed_before();
   running_ = true;
   runner_ = std::this_thread::get_id();
   runner_timeout_ = timeout_seconds > 0 ? timeout_seconds : default_timeout();
@@ -143,9 +145,9 @@ Result<double> CallOrder::begin_replay() {
   std::unique_lock lock(mutex_);
   turn_.wait(lock, [this] { return (!running_ || is_over_ || ways_given_ > 0) && !ahead_; });
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
+  EPCCL_TRY(failure_);
   if (finalized_)
     return error(Code::invalid_usage, "a replay of a graph whose communicator has been finalized");
-  EPCCL_TRY(failure_);
   replaying_ = true;
   return default_timeout();
 }

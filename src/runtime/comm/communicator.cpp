@@ -231,7 +231,9 @@ Status Communicator::run_begun(Admission admitted, const std::function<Status()>
 
 // Nothing of it has moved, so nothing is to be stopped.
 Status Communicator::failed_before_its_turn(Status status) {
-  if (order_.keep(status)) tell_others(status);
+  if (!order_.keep(status)) return status;
+  tell_others(status);
+  parts_.node->say_gave_up();
   return status;
 }
 

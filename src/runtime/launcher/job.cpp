@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/file_size.hpp"
 #include "leftovers.hpp"
 
 namespace epccl::launcher {
@@ -269,6 +270,7 @@ int Job::ranks_running() const {
 
 void Job::say(const std::string& text) const {
   const std::string line = "epccl-run: " + text + "\n";
+  const NoFileSizeSignal none;
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody listens
 }
 

@@ -92,6 +92,14 @@ TEST_P(GpuOverlap, AlltoallvOneBlockFurtherInTheOtherOrder) {
       block);
 }
 
+// The others' calls are as always: whether the graph makes the call must not be one rank's own affair.
+TEST_P(GpuOverlap, GatherToTheBeginningAtTheRootAlone) {
+  for (const bool in_a_graph : {false, true})
+    run([](int32_t* memory, epcclComm_t comm,
+           epcclStream_t stream) { return epcclGather(memory, memory, block, epcclInt32, 1, comm, stream); },
+        [](const RankContext& context) { return context.rank == 1 ? of_all(0) : Ints{}; }, 0, in_a_graph);
+}
+
 TEST_P(GpuOverlap, AllGatherFromTheBeginning) {
   run([](int32_t* memory, epcclComm_t comm,
          epcclStream_t stream) { return epcclAllGather(memory, memory, block, epcclInt32, comm, stream); },

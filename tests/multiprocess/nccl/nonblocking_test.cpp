@@ -102,6 +102,16 @@ TEST_P(Nonblocking, IsNotInProgressInTheGroupThatWillMakeIt) {
     EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
     ASSERT_EQ(settled(comm), ncclSuccess) << ncclGetLastError(comm);
     EXPECT_EQ(tell_all(comm, context.rank), every(1, 0, context.ranks));
+
+    ncclComm_t part = nullptr;
+    NCCL_OK(ncclGroupStart());
+    EXPECT_EQ(ncclCommSplit(comm, 0, 0, &part, nullptr), ncclSuccess);
+    NCCL_OK(ncclCommGetAsyncError(part, &state));
+    EXPECT_EQ(state, ncclSuccess);
+    EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+    ASSERT_EQ(settled(comm), ncclSuccess) << ncclGetLastError(comm);
+    ASSERT_EQ(settled(part), ncclSuccess) << ncclGetLastError(part);
+    NCCL_OK(ncclCommDestroy(part));
     NCCL_OK(ncclCommDestroy(comm));
   });
 }

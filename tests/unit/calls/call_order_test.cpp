@@ -213,13 +213,30 @@ TEST_F(CallOrderTest, WhoWaitsBehindWorkThatRunsLeavesFailuresToIt) {
   order_.end();
 }
 
+TEST_F(CallOrderTest, WhoWaitsBehindWorkThatHasGivenWayHearsOfFailures) {
+  const uint64_t first = order_.take_ticket(), second = order_.take_ticket();
+  ASSERT_TRUE(order_.begin(first, 0).ok());
+  ASSERT_TRUE(order_.give_way());
+  auto waits = on_another_thread([&] { return order_.begin(second, 0); });
+  EXPECT_FALSE(is_through(waits));
+  monitor_.abort("it was aborted");
+  EXPECT_FALSE(waits.get().has_come);
+  EXPECT_TRUE(order_.take_way_back().ok());
+  order_.end();
+  EXPECT_TRUE(order_.is_quiet());
+}
+
 TEST_F(CallOrderTest, TheEndDoesNotWaitForWorkThatWillNotRunSinceAnotherRankHasDied) {
-  static_cast<void>(order_.take_ticket());
+  const uint64_t ticket = order_.take_ticket();
   auto ends = on_another_thread([&] { return order_.finalize(); });
   EXPECT_FALSE(is_through(ends));
   line_.notices.push_back({Notice::Kind::died, 3, "rank 3 has died"});
-  EXPECT_THAT(ends.get().message(), HasSubstr("rank 3 has died"));
+  const Status heard = ends.get();
+  EXPECT_THAT(heard.message(), HasSubstr("rank 3 has died"));
   EXPECT_TRUE(order_.finalized());
+  EXPECT_TRUE(order_.keep(heard));
+  EXPECT_THAT(order_.begin(ticket, 0).status().message(), HasSubstr("rank 3 has died"));
+  order_.end();
 }
 
 TEST_F(CallOrderTest, ATicketThatIsGivenBackBeforeItsTurnIsPassedBy) {
