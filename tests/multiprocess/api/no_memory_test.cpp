@@ -33,7 +33,21 @@ void* operator new(size_t bytes) {
 void* operator new[](size_t bytes) {
   return allocate(bytes);
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return allocations_until_failure >= 0 && allocations_until_failure-- == 0
+             ? nullptr
+             : std::malloc(bytes > 0 ? bytes : 1);
+}
+void* operator new[](size_t bytes, const std::nothrow_t& nothrow) noexcept {
+  return operator new(bytes, nothrow);
+}
 void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, size_t) noexcept {

@@ -168,11 +168,14 @@ inline void expect_captured(epcclResult_t result) {
   EXPECT_EQ(result, epcclSuccess) << epcclGetLastError(nullptr);
 }
 
+inline bool graphs_can_be_made() {
+  return !device::cuda::bytes_of(device::cuda::Image::signals).empty();
+}
+
 class CudaGraphs : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::signals).empty())
-      GTEST_SKIP() << "built without CUDA kernels";
+    if (!graphs_can_be_made()) GTEST_SKIP() << "built without CUDA kernels";
   }
 };
 
