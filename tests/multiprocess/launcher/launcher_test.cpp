@@ -65,6 +65,12 @@ TEST_F(Launcher, BrokenPipesThatWereIgnoredStaySo) {
   EXPECT_EQ(out(), "1\n");
 }
 
+TEST_F(Launcher, WhatItSaysBeyondALimitOfFileSizesDoesNotEndIt) {
+  const std::string full = fmt::format(
+      "head -c 65536 /dev/zero > $D/full; ulimit -f 8; exec {} -n 1 sh -c 'exit 3' 2>> $D/full", EPCCL_RUN);
+  EXPECT_EQ(wait(start_program({"sh", "-c", full})), 3);
+}
+
 TEST_F(Launcher, VariablesFromTheCommandLineReachAllRanks) {
   EXPECT_EQ(run({"-n", "2", "--env", "A=b=c", "--env", "EMPTY=", "sh", "-c", "echo $A-${EMPTY-unset}-"}), 0);
   EXPECT_EQ(sorted_lines(), (Lines{"b=c--", "b=c--"}));
