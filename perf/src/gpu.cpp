@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "perf/src/communicator.hpp"
 
 namespace epccl::perf {
@@ -58,8 +58,8 @@ Status Gpu::copy(std::byte* to, const std::byte* from, size_t bytes) {
   return queue_->synchronize();
 }
 
-Result<std::unique_ptr<device::cuda::GraphStream>> Gpu::graph_stream() const {
-  return device::cuda::GraphStream::make(device_.ordinal());
+Result<std::unique_ptr<device::GraphStream>> Gpu::graph_stream() const {
+  return device::GraphStream::make(device_.ordinal());
 }
 
 Status Gpu::wait() {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/graph_stream.hpp"
 #include "device/device.hpp"
+#include "device/graph_stream.hpp"
 #include "perf/src/measuring_options.hpp"
 #include "perf/src/run_facts.hpp"
 
@@ -32,7 +32,7 @@ class Gpu {
   /// Copies between the host and the GPU, and waits.
   Status copy(std::byte* to, const std::byte* from, size_t bytes);
   /// A stream whose calls can be captured.
-  Result<std::unique_ptr<device::cuda::GraphStream>> graph_stream() const;
+  Result<std::unique_ptr<device::GraphStream>> graph_stream() const;
   /// Waits for the NULL stream, in which calls on GPU memory are made.
   Status wait();
 

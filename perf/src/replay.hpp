@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/graph_stream.hpp"
+#include "device/graph_stream.hpp"
 #include "epccl/epccl.h"
 #include "perf/src/coordinator.hpp"
 
@@ -32,7 +32,7 @@ class Replay {
 
   Coordinator& coordinator_;
   epcclComm_t comm_;
-  std::unique_ptr<device::cuda::GraphStream> stream_;
+  std::unique_ptr<device::GraphStream> stream_;
 };
 
 }  // namespace epccl::perf

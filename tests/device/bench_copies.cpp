@@ -138,20 +138,21 @@ class FullCores {
     of_gpu_ = take(device.allocate(MemoryKind::plain, bytes));
     auto* const host = static_cast<std::byte*>(memory_);
     auto* const gpu = static_cast<std::byte*>(of_gpu_);
-    new (host) cuda::HostCallReport{};
+    new (host) kernels::HostCallReport{};
     new (host + at_count) uint64_t{1};
-    auto* replays = new (host + bytes) cuda::ReplayReport{};
+    auto* replays = new (host + bytes) kernels::ReplayReport{};
     given_up_ = &replays->given_up;
     const CopyWork words{gpu, host, bytes};
     must(queue_->copy({&words, 1}));
     // Waits for the first call, which is never over.
-    auto kernel = cuda::host_call_launch({reinterpret_cast<uint64_t*>(gpu + at_count),
-                                          reinterpret_cast<cuda::HostCallReport*>(gpu), replays, 1, 0, 1});
+    auto kernel =
+        kernels::host_call_launch({reinterpret_cast<uint64_t*>(gpu + at_count),
+                                   reinterpret_cast<kernels::HostCallReport*>(gpu), replays, 1, 0, 1});
     constexpr uint32_t threads_of_a_multiprocessor = 2048;
-    kernel.threads = cuda::block_threads;
+    kernel.threads = kernels::block_threads;
     kernel.blocks =
-        take(cuda::grid_of(*queue_)).multiprocessors * (threads_of_a_multiprocessor / kernel.threads);
-    must(cuda::queue_kernel(*queue_, kernel));
+        take(kernels::grid_of(*queue_)).multiprocessors * (threads_of_a_multiprocessor / kernel.threads);
+    must(kernels::queue_kernel(*queue_, kernel));
   }
   FullCores(const FullCores&) = delete;
   FullCores& operator=(const FullCores&) = delete;

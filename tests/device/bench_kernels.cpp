@@ -20,6 +20,8 @@
 namespace epccl::device::cuda {
 namespace {
 
+using namespace kernels;
+
 constexpr uint32_t tokens = 4096, hidden = 7168, topk = 8, peers = 8, experts = 256;
 constexpr uint64_t row_bytes = uint64_t{hidden} * 2, scale_bytes = e4m3_scales(hidden) * sizeof(float);
 constexpr int skipped = 77;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "device/cuda/cuda_device.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "device/gpus.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "results.hpp"
 
 namespace epccl::device::test {
@@ -119,14 +119,14 @@ inline CopyRates measure_copy_rates(Device& device, uint64_t bytes) {
   rates.bytes_per_second[0] = ceiling::rate_of(*compute, bytes, [&] { return compute->copy({&work, 1}); });
   rates.bytes_per_second[1] = ceiling::rate_of_engine(device, to.data(), from.data(), bytes, false);
   rates.bytes_per_second[2] = ceiling::rate_of_engine(device, to.data(), from.data(), bytes, true);
-  if (!cuda::has_kernels(*compute)) return rates;
-  cuda::MoveParameters move;
+  if (!kernels::has_kernels(*compute)) return rates;
+  kernels::MoveParameters move;
   move.parts[0] = {{from.data(), row}, {to.data(), row}, row};
   move.part_count = 1;
   move.rows.most = static_cast<uint32_t>(bytes / row);
-  const auto launch = cuda::move_launch(move, take(cuda::grid_of(*compute)));
+  const auto launch = kernels::move_launch(move, take(kernels::grid_of(*compute)));
   rates.bytes_per_second[3] =
-      ceiling::rate_of(*compute, bytes, [&] { return cuda::queue_kernel(*compute, launch); });
+      ceiling::rate_of(*compute, bytes, [&] { return kernels::queue_kernel(*compute, launch); });
   return rates;
 }
 

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "../unit/cuda_kernels/launched.hpp"
-#include "device/cuda/cuda_device.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "device/gpus.hpp"
+#include "device/kernels/kernel_queue.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 /// What comes after in this process would mean nothing: it ends, and tests/device/run goes on with the next test in another.
@@ -207,10 +207,10 @@ void run(const Launch<WordParameters>& launch, std::mt19937_64&) {
   run_on_gpu(launch);
 }
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing
 
 void* operator new(size_t bytes) {
-  void* const piece = epccl::device::cuda::testing::take_memory(bytes);
+  void* const piece = epccl::device::kernels::testing::take_memory(bytes);
   if (piece == nullptr) throw std::bad_alloc();
   return piece;
 }
@@ -218,16 +218,16 @@ void* operator new[](size_t bytes) {
   return operator new(bytes);
 }
 void operator delete(void* piece) noexcept {
-  epccl::device::cuda::testing::give_memory_back(piece);
+  epccl::device::kernels::testing::give_memory_back(piece);
 }
 void operator delete(void* piece, size_t) noexcept {
-  epccl::device::cuda::testing::give_memory_back(piece);
+  epccl::device::kernels::testing::give_memory_back(piece);
 }
 void operator delete[](void* piece) noexcept {
-  epccl::device::cuda::testing::give_memory_back(piece);
+  epccl::device::kernels::testing::give_memory_back(piece);
 }
 void operator delete[](void* piece, size_t) noexcept {
-  epccl::device::cuda::testing::give_memory_back(piece);
+  epccl::device::kernels::testing::give_memory_back(piece);
 }
 
 // Without destructors of what lives as long as the process: all memory is the driver's, which may have let go of it by then.

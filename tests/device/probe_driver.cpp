@@ -152,7 +152,7 @@ std::vector<Question> of_streams() {
 
 void load_module(Lab&) {
   CUmodule module = nullptr;
-  EPCCL_PROBE(cuModuleLoadData(&module, cuda::bytes_of(cuda::Image::layout).data()));
+  EPCCL_PROBE(cuModuleLoadData(&module, kernels::bytes_of(kernels::Image::layout).data()));
 }
 void find_kernel(Lab& lab) {
   kernel = lab.find_unused();

@@ -19,7 +19,7 @@ void* shared_page() {
 }
 
 template <class Parameters>
-void start(CUfunction kernel, const cuda::Launch<Parameters>& launch, CUstream stream) {
+void start(CUfunction kernel, const kernels::Launch<Parameters>& launch, CUstream stream) {
   Parameters parameters = launch.parameters;
   void* arguments[] = {&parameters};
   EPCCL_PROBE(
@@ -84,7 +84,7 @@ void Lab::make_word() {
 }
 
 void Lab::load_kernels() {
-  const auto image = cuda::bytes_of(cuda::Image::rows);
+  const auto image = kernels::bytes_of(kernels::Image::rows);
   if (image.empty()) return;
   EPCCL_PROBE(cuModuleLoadData(&rows_, image.data()));
   EPCCL_PROBE(cuModuleGetFunction(&move_, rows_, "epccl_move"));
@@ -111,12 +111,12 @@ void Lab::post(CUstream stream) const {
 }
 
 void Lab::launch(CUstream stream) const {
-  cuda::MoveParameters row;
+  kernels::MoveParameters row;
   row.parts[0] = {
       {reinterpret_cast<std::byte*>(from), small}, {reinterpret_cast<std::byte*>(to), small}, small};
   row.part_count = 1;
   row.rows.most = 1;
-  start(move_, cuda::move_launch(row, {}), stream);
+  start(move_, kernels::move_launch(row, {}), stream);
 }
 
 CUfunction Lab::find_unused() const {
@@ -127,7 +127,7 @@ CUfunction Lab::find_unused() const {
 
 void Lab::launch_unused(CUfunction kernel, CUstream stream) const {
   constexpr uint32_t elements = 128;
-  cuda::MoveParameters row;
+  kernels::MoveParameters row;
   row.parts[0] = {{reinterpret_cast<std::byte*>(from), elements},
                   {reinterpret_cast<std::byte*>(to), 2 * elements},
                   elements};
@@ -135,7 +135,7 @@ void Lab::launch_unused(CUfunction kernel, CUstream stream) const {
   row.part_count = 2;
   row.elements = elements;
   row.rows.most = 1;
-  start(kernel, cuda::dequantise_launch(RowType::bfloat16, row, {}), stream);
+  start(kernel, kernels::dequantise_launch(RowType::bfloat16, row, {}), stream);
 }
 
 }  // namespace epccl::device::probe

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "results.hpp"
 
 namespace epccl::device::test {

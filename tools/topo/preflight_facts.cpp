@@ -18,7 +18,7 @@
 #include "base/core_mask.hpp"
 #include "base/net.hpp"
 #include "base/settings.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "device/host/host_memory.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"

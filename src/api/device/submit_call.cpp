@@ -4,7 +4,7 @@
 
 #include "api/groups/first_call.hpp"
 #include "base/log.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 
 namespace epccl::api {
 
@@ -26,7 +26,7 @@ Status submit_at(Place place, CommPtr communicator, CollectiveWork work) {
 Status capture(runtime::OnDevice& on, device::Device& device, CommPtr communicator, const std::string& text,
                void* stream, std::function<Status(device::Queue&)> add) {
   EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
-  if (!device::cuda::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
+  if (!device::kernels::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
   EPCCL_TRY(communicator->prepare_captures(on));
   log::info_once(log::coll, communicator->rank(), "{} on GPU {}: captured, copy engines", text,
                  device.ordinal());

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "device/host/host_stream.hpp"
 
 namespace epccl::api {

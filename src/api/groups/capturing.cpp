@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 
 namespace epccl::api {
 
@@ -22,7 +22,7 @@ Result<Replaying> prepare_replays(device::Device& device, runtime::Communicator&
                                   runtime::Communicator::OnDevice& on, const std::string& text,
                                   void* stream) {
   EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
-  if (!device::cuda::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
+  if (!device::kernels::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
   EPCCL_TRY(communicator.prepare_captures(on));
   log::info_once(log::coll, communicator.rank(),
                  "{} on GPU {}: captured, a thread of the library makes it at each run", text,

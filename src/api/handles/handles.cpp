@@ -6,7 +6,7 @@
 
 #include "base/per_process.hpp"
 #include "base/threads_own.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 
 namespace epccl::api {
 namespace {

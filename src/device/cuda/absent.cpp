@@ -1,7 +1,7 @@
 // What a build without the CUDA toolkit has of CUDA.
-#include "device/cuda/cuda_device.hpp"
-#include "device/cuda/graph_stream.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "device/gpus.hpp"
+#include "device/graph_stream.hpp"
+#include "device/kernels/kernel_queue.hpp"
 
 namespace epccl::device {
 namespace {
@@ -39,8 +39,11 @@ std::optional<MemoryInfo> cuda_memory_at(const void*) {
 bool is_pinned_memory(const void*) {
   return false;
 }
+Result<std::unique_ptr<GraphStream>> GraphStream::make(int) {
+  return not_built();
+}
 
-namespace cuda {
+namespace kernels {
 
 Result<Grid> grid_of(const Queue&) {
   return not_built();
@@ -48,13 +51,10 @@ Result<Grid> grid_of(const Queue&) {
 bool has_kernels(const Queue&) {
   return false;
 }
-Result<std::unique_ptr<GraphStream>> GraphStream::make(int) {
-  return not_built();
-}
 Status queue_kernel(Queue&, const Kernel&, uint32_t, uint32_t, const void*) {
   return not_built();
 }
 
-}  // namespace cuda
+}  // namespace kernels
 
 }  // namespace epccl::device

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 
 namespace epccl::device::cuda {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 constexpr double latency = 600e-9, remote_latency = 1200e-9;
 
 // Each thread has two 16-byte loads under way at least: sums of two-byte elements; others have four.
-constexpr double block_bytes_under_way = 2.0 * 16 * block_threads;
+constexpr double block_bytes_under_way = 2.0 * 16 * kernels::block_threads;
 
 // Blocks of 256 threads that a multiprocessor runs at once with the registers that they need.
 constexpr uint32_t resident = 4;

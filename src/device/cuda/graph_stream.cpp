@@ -1,9 +1,11 @@
-#include "device/cuda/graph_stream.hpp"
+#include "device/graph_stream.hpp"
 
 #include "device/cuda/context.hpp"
 
-namespace epccl::device::cuda {
+namespace epccl::device {
 namespace {
+
+using namespace cuda;
 
 class CudaGraphStream : public GraphStream {
  public:
@@ -72,4 +74,4 @@ Result<std::unique_ptr<GraphStream>> GraphStream::make(int ordinal) {
   return std::unique_ptr<GraphStream>(std::move(stream));
 }
 
-}  // namespace epccl::device::cuda
+}  // namespace epccl::device

@@ -1,8 +1,8 @@
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 
 #include "device/cuda/queue.hpp"
 
-namespace epccl::device::cuda {
+namespace epccl::device::kernels {
 namespace {
 
 Status not_cuda() {
@@ -12,21 +12,21 @@ Status not_cuda() {
 }  // namespace
 
 Result<Grid> grid_of(const Queue& queue) {
-  const auto* stream = dynamic_cast<const StreamQueue*>(&queue);
+  const auto* stream = dynamic_cast<const cuda::StreamQueue*>(&queue);
   if (stream == nullptr) return not_cuda();
   return stream->grid();
 }
 
 bool has_kernels(const Queue& queue) {
-  const auto* stream = dynamic_cast<const StreamQueue*>(&queue);
+  const auto* stream = dynamic_cast<const cuda::StreamQueue*>(&queue);
   return stream != nullptr && stream->has_kernels();
 }
 
 Status queue_kernel(Queue& queue, const Kernel& kernel, uint32_t blocks, uint32_t threads,
                     const void* parameters) {
-  auto* stream = dynamic_cast<StreamQueue*>(&queue);
+  auto* stream = dynamic_cast<cuda::StreamQueue*>(&queue);
   if (stream == nullptr) return not_cuda();
   return stream->launch(kernel, blocks, threads, parameters);
 }
 
-}  // namespace epccl::device::cuda
+}  // namespace epccl::device::kernels

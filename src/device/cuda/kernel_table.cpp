@@ -33,7 +33,7 @@ KernelTable::KernelTable(const Context& context)
 }
 
 // A driver runs code of toolkits of its own major version, and of older ones.
-Status KernelTable::refused(Image image, Status why) const {
+Status KernelTable::refused(kernels::Image image, Status why) const {
   constexpr int per_major = 1000, major = CUDA_VERSION / per_major * per_major;
   const std::string needed =
       context_.driver().version / per_major < CUDA_VERSION / per_major
@@ -50,7 +50,7 @@ Status KernelTable::refused(Image image, Status why) const {
 }
 
 // A driver that loads functions late may refuse them as late.
-Status KernelTable::load(const Kernel& kernel, CUmodule module) {
+Status KernelTable::load(const kernels::Kernel& kernel, CUmodule module) {
   const Driver& driver = context_.driver();
   CUfunction function = nullptr;
   EPCCL_TRY(context_.call(driver.module_function, &function, module, kernel.name));
@@ -59,8 +59,8 @@ Status KernelTable::load(const Kernel& kernel, CUmodule module) {
   int registers = 0;
   EPCCL_TRY(context_.call(driver.function_attribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
   int resident = 0;
-  EPCCL_TRY(
-      context_.call(driver.resident_blocks, &resident, function, static_cast<int>(block_threads), size_t{0}));
+  EPCCL_TRY(context_.call(driver.resident_blocks, &resident, function,
+                          static_cast<int>(kernels::block_threads), size_t{0}));
   functions_[kernel.name] = function;
   residency_.set(kernel, static_cast<uint32_t>(std::max(resident, 0)));
   return {};
@@ -69,8 +69,8 @@ Status KernelTable::load(const Kernel& kernel, CUmodule module) {
 Status KernelTable::load() {
   EPCCL_CURRENT(context_);
   const Driver& driver = context_.driver();
-  std::array<CUmodule, std::size(all_images)> modules{};
-  for (const Image image : all_images) {
+  std::array<CUmodule, std::size(kernels::all_images)> modules{};
+  for (const kernels::Image image : kernels::all_images) {
     const auto bytes = bytes_of(image);
     if (bytes.empty()) return error(Code::device_error, "EPCCL was built without nvcc");
     // Kept as long as the context.
@@ -79,14 +79,14 @@ Status KernelTable::load() {
         !status.ok())
       return refused(image, std::move(status));
   }
-  for (const Kernel& kernel : all_kernels())
+  for (const kernels::Kernel& kernel : kernels::all_kernels())
     if (Status status = load(kernel, modules[static_cast<size_t>(kernel.image)]); !status.ok())
       return refused(kernel.image, std::move(status).with_context(kernel.name));
   return {};
 }
 
-Status KernelTable::start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters,
-                          CUstream stream) const {
+Status KernelTable::start(const kernels::Kernel& kernel, uint32_t blocks, uint32_t threads,
+                          const void* parameters, CUstream stream) const {
   EPCCL_TRY(status_);
   const auto it = functions_.find(std::string_view(kernel.name));
   if (it == functions_.end()) return error(Code::internal_error, "there is no kernel {}", kernel.name);

@@ -8,7 +8,7 @@
 
 #include "device/cuda/context.hpp"
 #include "device/cuda/fewest_blocks.hpp"
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 
 namespace epccl::device::cuda {
 
@@ -17,7 +17,7 @@ class KernelTable {
   explicit KernelTable(const Context& context);
 
   uint32_t multiprocessors() const { return speeds_.multiprocessors; }
-  const Residency& residency() const { return residency_; }
+  const kernels::Residency& residency() const { return residency_; }
   /// As Device::fewest_blocks().
   uint32_t fewest_blocks(const Demand& demand) const { return cuda::fewest_blocks(speeds_, demand); }
   /// Whether there are any, and why not.
@@ -25,22 +25,22 @@ class KernelTable {
 
   /// Queues a kernel; the context is current.
   template <class Parameters>
-  Status launch(const Launch<Parameters>& launch, CUstream stream) const {
+  Status launch(const kernels::Launch<Parameters>& launch, CUstream stream) const {
     if (launch.blocks == 0) return {};
     return start(launch.kernel, launch.blocks, launch.threads, &launch.parameters, stream);
   }
-  Status start(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters,
+  Status start(const kernels::Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters,
                CUstream stream) const;
 
  private:
   Status load();
-  Status load(const Kernel& kernel, CUmodule module);
-  Status refused(Image image, Status why) const;
+  Status load(const kernels::Kernel& kernel, CUmodule module);
+  Status refused(kernels::Image image, Status why) const;
 
   const Context& context_;
   const GpuSpeeds speeds_;
   std::map<std::string, CUfunction, std::less<>> functions_;
-  Residency residency_;
+  kernels::Residency residency_;
   const Status status_;  // of load(), which fills the maps
 };
 

@@ -128,9 +128,9 @@ Status StreamQueue::copy_now(std::span<const CopyWork> copies) {
 
 // As few kernels as can name all of them.
 Status StreamQueue::copy_by_cores(std::span<const CopyWork> copies) {
-  std::vector<SmallCopy> runs;
+  std::vector<kernels::SmallCopy> runs;
   const auto launch = [&]() -> Status {
-    Status status = parts_.kernels.launch(copies_launch(runs, {}, nullptr, bounded_grid()), stream_);
+    Status status = parts_.kernels.launch(kernels::copies_launch(runs, {}, nullptr, bounded_grid()), stream_);
     runs.clear();
     return status;
   };
@@ -142,7 +142,7 @@ Status StreamQueue::copy_by_cores(std::span<const CopyWork> copies) {
       runs.push_back({work.source + row * work.source_stride,
                       work.destination + row * work.destination_stride,
                       is_one ? work.bytes * work.rows : work.bytes});
-      if (runs.size() == max_small_copies) EPCCL_TRY(launch());
+      if (runs.size() == kernels::max_small_copies) EPCCL_TRY(launch());
     }
   }
   return runs.empty() ? Status{} : launch();
@@ -159,15 +159,16 @@ Status StreamQueue::reduce_now(const ReduceWork& work) {
   const int gpu = parts_.context.ordinal();
   if (kind_ == QueueKind::copy_engine)
     return error(Code::invalid_usage, "GPU {}: a copy engine cannot reduce", gpu);
-  if (work.sources.empty() || std::max(work.sources.size(), work.also.size()) > max_reduce_sources)
+  if (work.sources.empty() || std::max(work.sources.size(), work.also.size()) > kernels::max_reduce_sources)
     return error(Code::invalid_argument,
                  "GPU {}: a reduction of {} sources or places, where 1 to {} are possible", gpu,
-                 std::max(work.sources.size(), work.also.size()), max_reduce_sources);
+                 std::max(work.sources.size(), work.also.size()), kernels::max_reduce_sources);
   EPCCL_TRY(is_capturing().status());
   EPCCL_CURRENT(parts_.context);
-  return parts_.kernels.launch(reduce_launch(work.reduction, work.sources, work.final, work.destination,
-                                             work.elements, bounded_grid(), nullptr, work.also),
-                               stream_);
+  return parts_.kernels.launch(
+      kernels::reduce_launch(work.reduction, work.sources, work.final, work.destination, work.elements,
+                             bounded_grid(), nullptr, work.also),
+      stream_);
 }
 
 Status StreamQueue::reduce(const ReduceWork& work) {
@@ -175,7 +176,7 @@ Status StreamQueue::reduce(const ReduceWork& work) {
   return keep(reduce_now(work));
 }
 
-Status StreamQueue::launch_now(const Kernel& kernel, uint32_t blocks, uint32_t threads,
+Status StreamQueue::launch_now(const kernels::Kernel& kernel, uint32_t blocks, uint32_t threads,
                                const void* parameters) {
   EPCCL_TRY(failure_);
   if (kind_ == QueueKind::copy_engine)
@@ -184,7 +185,8 @@ Status StreamQueue::launch_now(const Kernel& kernel, uint32_t blocks, uint32_t t
   return parts_.kernels.start(kernel, blocks, threads, parameters, stream_);
 }
 
-Status StreamQueue::launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters) {
+Status StreamQueue::launch(const kernels::Kernel& kernel, uint32_t blocks, uint32_t threads,
+                           const void* parameters) {
   const TimedOperation timed(parts_.context, stream_, WorkKind::kernel);
   return keep(launch_now(kernel, blocks, threads, parameters));
 }
@@ -206,7 +208,8 @@ Status StreamQueue::post_after(std::span<const WordValue> waits, std::span<const
   const TimedOperation timed(parts_.context, stream_, WorkKind::signal);
   EPCCL_CURRENT(parts_.context);
   const bool is_near = std::ranges::any_of(waits, [](const WordValue& wait) { return wait.near != nullptr; });
-  if (is_near && has_kernels() && posts.size() <= max_raised_words) return post_after_by_kernel(waits, posts);
+  if (is_near && has_kernels() && posts.size() <= kernels::max_raised_words)
+    return post_after_by_kernel(waits, posts);
   return post_after_by_driver(waits, posts);
 }
 
@@ -218,8 +221,8 @@ Result<uint64_t*> StreamQueue::address_of(const SignalWord* word) const {
 // As many kernels as it takes to name all words.
 Status StreamQueue::post_after_by_kernel(std::span<const WordValue> waits, std::span<const WordPost> posts) {
   while (!waits.empty()) {
-    WordParameters words;
-    const auto now = waits.first(std::min<size_t>(waits.size(), max_awaited_words));
+    kernels::WordParameters words;
+    const auto now = waits.first(std::min<size_t>(waits.size(), kernels::max_awaited_words));
     waits = waits.subspan(now.size());
     for (const WordValue& wait : now) {
       EPCCL_ASSIGN(uint64_t* const word, address_of(wait.word));
@@ -230,7 +233,7 @@ Status StreamQueue::post_after_by_kernel(std::span<const WordValue> waits, std::
       EPCCL_ASSIGN(uint64_t* const word, address_of(post.word));
       words.raised[words.raised_count++] = {word, reinterpret_cast<uint64_t*>(post.near), post.value};
     }
-    EPCCL_TRY(keep(parts_.kernels.launch(words_launch(words), stream_)));
+    EPCCL_TRY(keep(parts_.kernels.launch(kernels::words_launch(words), stream_)));
   }
   return {};
 }

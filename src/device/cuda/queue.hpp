@@ -49,18 +49,18 @@ class StreamQueue : public Queue {
   Status keep_in_graph(std::shared_ptr<const void> object) override;
   std::shared_ptr<const void> hold() override { return parts_.held.hold(stream_); }
 
-  Grid grid() const {
+  kernels::Grid grid() const {
     return {static_cast<uint32_t>(blocks_), parts_.kernels.multiprocessors(), &parts_.kernels.residency()};
   }
   /// Of what is to leave cores to others: sums, and copies by cores.
-  Grid bounded_grid() const {
+  kernels::Grid bounded_grid() const {
     const int bound = blocks_ > 0 ? blocks_ : default_blocks_;
     return {bound > 0 ? static_cast<uint32_t>(bound) : parts_.kernels.fewest_blocks({}),
             parts_.kernels.multiprocessors(), &parts_.kernels.residency()};
   }
   bool has_kernels() const { return parts_.kernels.status().ok(); }
   /// Queues a kernel.
-  Status launch(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
+  Status launch(const kernels::Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
 
  private:
   StreamQueue(const QueueParts& parts, QueueKind kind, CUstream stream, bool is_owned)
@@ -72,7 +72,7 @@ class StreamQueue : public Queue {
   Status copy_now(std::span<const CopyWork> copies);
   Status copy_by_cores(std::span<const CopyWork> copies);
   Status reduce_now(const ReduceWork& work);
-  Status launch_now(const Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
+  Status launch_now(const kernels::Kernel& kernel, uint32_t blocks, uint32_t threads, const void* parameters);
   Status refuse_while_capturing(const char* what) const;
   Status post_after_by_kernel(std::span<const WordValue> waits, std::span<const WordPost> posts);
   Result<uint64_t*> address_of(const SignalWord* word) const;

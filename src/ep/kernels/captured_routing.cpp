@@ -10,7 +10,7 @@
 namespace epccl::ep {
 
 using device::MemoryKind;
-using device::cuda::WrongEntry;
+using device::kernels::WrongEntry;
 
 Result<std::shared_ptr<CapturedRouting>> CapturedRouting::make(std::shared_ptr<DeviceLayout> layout,
                                                                const Group& group,

@@ -27,7 +27,7 @@ class CapturedRouting {
   uint32_t tokens() const { return tokens_; }
 
   /// What is wrong with the ranks' tables in replays; kernels write it. Pinned.
-  device::cuda::WrongEntry* wrong_entries() const;
+  device::kernels::WrongEntry* wrong_entries() const;
   /// The first that nobody was told of; it is forgotten. Any thread.
   Status take_wrong(uint32_t k);
 

@@ -1,4 +1,4 @@
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "ep/calls/row_call.hpp"
 #include "ep/kernels/captured_routing.hpp"
 #include "ep/kernels/kernel_transfer.hpp"
@@ -6,7 +6,7 @@
 namespace epccl::ep {
 namespace {
 
-using namespace device::cuda;
+using namespace device::kernels;
 using runtime::PeerRows;
 
 class KernelCombine {

@@ -1,5 +1,5 @@
-#include "device/cuda/kernel_queue.hpp"
 #include "device/host/fp8.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "ep/calls/row_call.hpp"
 #include "ep/kernels/captured_routing.hpp"
 #include "ep/kernels/kernel_transfer.hpp"
@@ -7,7 +7,7 @@
 namespace epccl::ep {
 namespace {
 
-using namespace device::cuda;
+using namespace device::kernels;
 using runtime::PeerRows;
 
 std::byte* device_bytes(const void* address) {

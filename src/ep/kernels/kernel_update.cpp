@@ -26,7 +26,7 @@ Status update_across(Handle& handle, const RoutingOnDevice& routing,
   EPCCL_TRY(
       kernels.run_alone([&](device::Queue& queue) { return layout->write_own(queue, header, routing); }));
   EPCCL_TRY(kernels.gather(layout->own_record(), layout->records(), layout->record_bytes(),
-                           header.chunk_bytes, handle.layout_text()));
+                           header.chunk_bytes, handle.layout_name()));
   EPCCL_TRY(kernels.run_alone([&](device::Queue& queue) { return layout->make(queue, routing, frame); }));
   EPCCL_ASSIGN(const std::vector<SourceHeader> headers, layout->headers());
   handle.take_layout(layout, routing.tokens, headers);

@@ -1,7 +1,7 @@
 // What the kernels of a dispatch or combine are told of the handle's routing.
 #pragma once
 
-#include "device/cuda/kernels/parameters.hpp"
+#include "device/kernels/parameters.hpp"
 #include "ep/calls/row_call.hpp"
 #include "ep/handle/handle.hpp"
 #include "ep/handle/kernel_tables.hpp"
@@ -15,7 +15,7 @@ struct RoutingInUse {
   const uint32_t* tokens_there =
       nullptr;  // how many tokens there are when kernels run; null: as many as `shape` says
 
-  device::cuda::RowCount tokens() const { return {tokens_there, static_cast<uint32_t>(shape.tokens)}; }
+  device::kernels::RowCount tokens() const { return {tokens_there, static_cast<uint32_t>(shape.tokens)}; }
 };
 
 }  // namespace epccl::ep

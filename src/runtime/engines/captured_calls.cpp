@@ -77,7 +77,7 @@ Result<std::shared_ptr<const CapturedCalls::Rooms>> CapturedCalls::find_rooms(co
     EPCCL_ASSIGN(Rooms found, find_rooms_anew(call));
     rooms_ = std::make_shared<const Rooms>(std::move(found));
   }
-  room_->name_call(call.sequence & device::cuda::pass_value_mask, std::string(call.text));
+  room_->name_call(call.sequence & device::kernels::pass_value_mask, std::string(call.text));
   return rooms_;
 }
 

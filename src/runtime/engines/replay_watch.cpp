@@ -76,13 +76,13 @@ Status ReplayWatch::look() {
 }
 
 ReplayWatch::Seen ReplayWatch::see() const {
-  device::cuda::ReplayReport& report = room_->report();
+  device::kernels::ReplayReport& report = room_->report();
   const uint64_t over = read(report.over), begun = read(report.begun);  // in this order: over <= begun
   return {begun, over, read(report.step)};
 }
 
 Status ReplayWatch::mismatch(uint64_t other) const {
-  device::cuda::ReplayReport& report = room_->report();
+  device::kernels::ReplayReport& report = room_->report();
   return error(Code::invalid_usage, "replays differ: rank {} runs {}, rank {} runs captured call {}",
                owner_.rank, room_->name_of(read(report.call)), owner_.rank_at(static_cast<int>(other) - 1),
                read(report.their_call));
@@ -90,7 +90,7 @@ Status ReplayWatch::mismatch(uint64_t other) const {
 
 // What it waits for it says as it goes on.
 Status ReplayWatch::timed_out() {
-  device::cuda::ReplayReport& report = room_->report();
+  device::kernels::ReplayReport& report = room_->report();
   owner_.timed_out();
   room_->give_up();
   const double until = now_seconds() + std::min(owner_.timeout_seconds, longest_answer);

@@ -102,7 +102,7 @@ bool ReplayedCalls::rest(double idle_seconds) {
 
 void ReplayedCalls::watch() {
   watched_->runs_here();
-  device::cuda::HostCallReport& report = room_->host_calls();
+  device::kernels::HostCallReport& report = room_->host_calls();
   double since = now_seconds() - alert_seconds;
   while (rest(now_seconds() - since)) {
     const uint64_t come = value_of(report.come);

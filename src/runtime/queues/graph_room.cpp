@@ -52,8 +52,8 @@ Status GraphRoom::allocate(int local_size, uint64_t scratch_bytes) {
   EPCCL_ASSIGN(void* pinned, device_.allocate(device::MemoryKind::pinned, scratch_offset_));
   pinned_ = static_cast<std::byte*>(pinned);
   EPCCL_TRY(clear(scratch_offset_));
-  report_ = new (pinned_) device::cuda::ReplayReport{};
-  host_calls_ = new (pinned_ + host_calls_offset) device::cuda::HostCallReport{};
+  report_ = new (pinned_) device::kernels::ReplayReport{};
+  host_calls_ = new (pinned_ + host_calls_offset) device::kernels::HostCallReport{};
   replays_.emplace([this] { return is_replaying(); },
                    [this] { return host_calls_in_graphs_.load() > 0 && !has_given_up(); });
   return {};

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/kernels/signal_parameters.hpp"
 #include "device/device.hpp"
 #include "device/held_streams.hpp"
+#include "device/kernels/signal_parameters.hpp"
 #include "plan/queues.hpp"
 #include "transports/shm/node_segment.hpp"
 
@@ -50,9 +50,9 @@ class GraphRoom {
   std::byte* scratch_in(std::byte* memory) const { return memory + scratch_offset_; }
 
   /// What replays say; written by the GPU.
-  device::cuda::ReplayReport& report() const { return *report_; }
+  device::kernels::ReplayReport& report() const { return *report_; }
   /// Of the calls that the host makes in replays.
-  device::cuda::HostCallReport& host_calls() const { return *host_calls_; }
+  device::kernels::HostCallReport& host_calls() const { return *host_calls_; }
   uint64_t* host_call_count() const { return reinterpret_cast<uint64_t*>(memory_ + host_calls_offset); }
   /// Whether a replay has begun, and may be waiting for another rank, or for a call that the host makes. Any thread.
   bool is_replaying() const;
@@ -100,8 +100,8 @@ class GraphRoom {
   std::byte* memory_ = nullptr;
   uint64_t bytes_ = 0, scratch_offset_ = 0;
   std::byte* pinned_ = nullptr;
-  device::cuda::ReplayReport* report_ = nullptr;
-  device::cuda::HostCallReport* host_calls_ = nullptr;
+  device::kernels::ReplayReport* report_ = nullptr;
+  device::kernels::HostCallReport* host_calls_ = nullptr;
   std::atomic<int> host_calls_in_graphs_{0};
   std::optional<device::HeldStreams::Waiting> replays_;
   std::vector<Mapping> mappings_;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "device/cuda/kernels/parameters.hpp"
+#include "device/kernels/parameters.hpp"
 #include "runtime/queues/device_program.hpp"
 #include "runtime/queues/row_feed.hpp"
 #include "topology/cluster.hpp"
@@ -13,7 +13,7 @@ namespace epccl::runtime {
 
 struct HandOutTable {
   std::vector<HandOutRows> hand_outs;  // as the program's
-  std::vector<device::cuda::Target> targets;
+  std::vector<device::kernels::Target> targets;
 };
 /// Of a program with its present tables. The table depends on these and on how messages are cut, not on the length of rows.
 HandOutTable make_hand_out_table(const DeviceProgram& program, const topology::Cluster& cluster);

@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 
 namespace epccl::runtime {
 
-using namespace device::cuda;
+using namespace device::kernels;
 using plan::Buffer;
 using plan::Kind;
 

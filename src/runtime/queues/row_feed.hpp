@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/kernels/parameters.hpp"
 #include "device/device.hpp"
+#include "device/kernels/parameters.hpp"
 #include "plan/plan.hpp"
 #include "runtime/executor/row_buffers.hpp"
 #include "topology/cluster.hpp"
@@ -32,19 +32,20 @@ struct HandOutRows {
 /// plan::RowTables in the memory of a device: what the steps of a plan use of it.
 struct TablesThere {
   const uint32_t* rows = nullptr;
-  const device::cuda::Term* terms = nullptr;
+  const device::kernels::Term* terms = nullptr;
   const uint32_t* sum_begin = nullptr;
   // Where there is no sum_begin: sum i has the first term_counts[i] terms from i * width on.
   const uint32_t* term_counts = nullptr;
   uint32_t width = 0;
-  const device::cuda::Target* targets = nullptr;
+  const device::kernels::Target* targets = nullptr;
   std::span<const HandOutRows> hand_outs;  // on the host; as the program's
 };
 
 /// Where the rows of this rank's input go in its own node, if that is known: then one kernel makes all steps of stage 1 that move rows,
 /// reading each row once. All ranks of the node have to be in the call before it runs.
 struct Spread {
-  const device::cuda::Target* targets = nullptr;  // [rows, width], of the device; null: each step is a kernel
+  const device::kernels::Target* targets =
+      nullptr;  // [rows, width], of the device; null: each step is a kernel
   uint32_t rows = 0, width = 0;
 };
 
@@ -80,13 +81,13 @@ class RowFeed {
     uint64_t stride = 0;
   };
   Strip strip(const plan::Location& at, size_t part) const;
-  device::cuda::RowList list(uint32_t list, uint32_t first) const;
-  device::cuda::SpreadParameters to_ranks(const plan::Location& from) const;
+  device::kernels::RowList list(uint32_t list, uint32_t first) const;
+  device::kernels::SpreadParameters to_ranks(const plan::Location& from) const;
   Status spread(device::Queue& queue, const plan::Step& step) const;
   Status hand_out(device::Queue& queue, const plan::Step& step, const HandOutRows& to) const;
   Status move(device::Queue& queue, const plan::Step& step) const;
   Status reduce(device::Queue& queue, const plan::Step& step, size_t part) const;
-  void name_terms(device::cuda::SumParameters& parameters, uint32_t first_sum) const;
+  void name_terms(device::kernels::SumParameters& parameters, uint32_t first_sum) const;
 
   const topology::Cluster& cluster_;
   const RowCall* rows_ = nullptr;

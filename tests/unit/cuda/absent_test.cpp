@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "../base/environment.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 
 namespace epccl::device {
 namespace {

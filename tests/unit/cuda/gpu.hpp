@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../../device/results.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 
 namespace epccl::device::test {
 

@@ -6,10 +6,10 @@
 #include <type_traits>
 
 #include "../cuda_kernels/launched.hpp"
-#include "device/cuda/kernels/kernel_list.hpp"
+#include "device/kernels/kernel_list.hpp"
 #include "fake_driver.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 template <class Parameters>
@@ -110,4 +110,4 @@ void find_words(WordParameters& words) {
 }();
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -6,7 +6,7 @@
 
 #include "../cuda_kernels/launched.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 TEST(KernelsQueuedDeathTest, EndTheProgramWithTheGpusError) {
@@ -29,4 +29,4 @@ TEST(KernelsQueuedDeathTest, EndTheProgramWhereSomethingWasWrittenBehindABuffer)
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 
@@ -16,7 +16,7 @@ constexpr size_t most = 1000;
 class NearWordsOfAQueue : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda::bytes_of(cuda::Image::signals).empty()) GTEST_SKIP() << "built without CUDA kernels";
+    if (kernels::bytes_of(kernels::Image::signals).empty()) GTEST_SKIP() << "built without CUDA kernels";
   }
   NearWordsOfAQueue() : near_memory_(most * sizeof(SignalWord)) {
     words_ = static_cast<SignalWord*>(

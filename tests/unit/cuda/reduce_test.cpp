@@ -4,8 +4,8 @@
 #include <array>
 
 #include "../cuda_kernels/launched.hpp"
-#include "device/cuda/kernel_queue.hpp"
-#include "device/cuda/kernels/kernel_list.hpp"
+#include "device/kernels/kernel_list.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 
@@ -18,15 +18,16 @@ uint32_t blocks_of_last_launch = 0;
 
 /// The code of each kernel, by its name.
 void bring_kernels() {
-#define EPCCL_BRING(entry, join)                                                                            \
-  fake_cuda_kernel(                                                                                         \
-      #entry, sizeof(cuda::ReduceParameters), [](const void* bytes, unsigned blocks, unsigned threads) {    \
-        cuda::Launch<cuda::ReduceParameters> launch{{#entry, cuda::Image::reduce}, blocks, threads, {}, 0}; \
-        std::memcpy(&launch.parameters, bytes, sizeof launch.parameters);                                   \
-        blocks_of_last_launch = blocks;                                                                     \
-        std::mt19937_64 random(1);                                                                          \
-        cuda::testing::run_on_host(launch, random);                                                         \
-      });
+#define EPCCL_BRING(entry, join)                                                       \
+  fake_cuda_kernel(#entry, sizeof(kernels::ReduceParameters),                          \
+                   [](const void* bytes, unsigned blocks, unsigned threads) {          \
+                     kernels::Launch<kernels::ReduceParameters> launch{                \
+                         {#entry, kernels::Image::reduce}, blocks, threads, {}, 0};    \
+                     std::memcpy(&launch.parameters, bytes, sizeof launch.parameters); \
+                     blocks_of_last_launch = blocks;                                   \
+                     std::mt19937_64 random(1);                                        \
+                     kernels::testing::run_on_host(launch, random);                    \
+                   });
   EPCCL_REDUCE_KERNELS(EPCCL_BRING)
 }
 
@@ -34,10 +35,10 @@ class CudaReduce : public ::testing::Test {
  protected:
   CudaReduce() {
     setenv("FAKE_CUDA_OPEN", "1", 1);  // kernels run on the host
-    if (!cuda::bytes_of(cuda::Image::reduce).empty()) bring_kernels();
+    if (!kernels::bytes_of(kernels::Image::reduce).empty()) bring_kernels();
   }
   void SetUp() override {
-    if (cuda::bytes_of(cuda::Image::reduce).empty()) GTEST_SKIP() << "built without nvcc";
+    if (kernels::bytes_of(kernels::Image::reduce).empty()) GTEST_SKIP() << "built without nvcc";
   }
 };
 
@@ -100,7 +101,7 @@ TEST_F(CudaReduce, LoadsNoKernelByItsFirstLaunch) {
   unsetenv("CUDA_MODULE_LOADING");
   fake_cuda_set("attributes_load", 0);
   Device& device = gpu(1);  // which nobody has opened
-  EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), static_cast<long>(cuda::all_kernels().size()));
+  EXPECT_EQ(fake_cuda_calls("cuFuncLoad"), static_cast<long>(kernels::all_kernels().size()));
   constexpr size_t count = 100;
   const GpuMemory memory(2 * count * sizeof(float), MemoryKind::plain, device);
   const std::array one{ReduceSource{memory.data(), true}};
@@ -137,11 +138,11 @@ TEST_F(CudaReduce, UsesTheFewestBlocksThatKeepUpUnlessItIsToldOthers) {
 
 TEST_F(CudaReduce, KernelsThatTakeRowsInTurnHaveSeveralTimesWhatTheGpuSaysItRunsAtOnce) {
   const auto queue = take(gpu().make_queue(QueueKind::compute));
-  cuda::MoveParameters rows;
+  kernels::MoveParameters rows;
   rows.parts[0].bytes = 4096;
   rows.part_count = 1;
   rows.rows.most = 150;
-  const auto blocks = [&] { return cuda::move_launch(rows, take(cuda::grid_of(*queue))).blocks; };
+  const auto blocks = [&] { return kernels::move_launch(rows, take(kernels::grid_of(*queue))).blocks; };
   // The double has 4 multiprocessors, with 1024 threads each.
   EXPECT_EQ(blocks(), 2U * 4 * 4);
   rows.rows.most = 1'000'000;

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "fake_driver.hpp"
 #include "gpu.hpp"
 
@@ -36,8 +36,9 @@ TEST(CudaRefusingDriver, KernelsThatItDoesNotKnowAreNamedWithBothVersions) {
   const auto another = take(cuda_device(1));  // GPU 0 has been opened before
   fake_cuda_set("image_error", 0);
   const auto queue = take(another->make_queue(QueueKind::compute));
-  EXPECT_FALSE(cuda::has_kernels(*queue));
-  if (cuda::bytes_of(cuda::Image::reduce).empty()) return;  // built without nvcc: there is nothing to refuse
+  EXPECT_FALSE(kernels::has_kernels(*queue));
+  if (kernels::bytes_of(kernels::Image::reduce).empty())
+    return;  // built without nvcc: there is nothing to refuse
   std::byte place{};
   const ReduceSource source{&place, false};
   const Status sum = queue->reduce({{}, {&source, 1}, true, &place, 1, {}});
@@ -63,7 +64,7 @@ TEST(CudaRefusingDriver, MemoryThatIsNotForNetworkCardsIsSharedByDescriptorAllTh
 
 // A driver that loads kernels when they are first asked for takes their module, and then has no code for the GPU.
 TEST(CudaRefusingDriver, AKernelThatItCannotLoadIsNamedWithTheVersionsAndCopiesWork) {
-  if (cuda::bytes_of(cuda::Image::reduce).empty()) GTEST_SKIP() << "built without nvcc";
+  if (kernels::bytes_of(kernels::Image::reduce).empty()) GTEST_SKIP() << "built without nvcc";
   setenv("FAKE_CUDA_VERSION", "12080", 1);
   fake_cuda_set("function_error", CUDA_ERROR_NO_BINARY_FOR_GPU);
   Device& device = gpu(1);

@@ -9,7 +9,7 @@
 #include <random>
 #include <span>
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 /// `bytes` at a given distance behind a 16-byte boundary. Nothing follows: a sanitizer sees what is read or written there.
 class Buffer {
@@ -42,4 +42,4 @@ class Buffer {
   uint64_t before_, bytes_;
 };
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

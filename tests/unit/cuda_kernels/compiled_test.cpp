@@ -7,9 +7,9 @@
 #include <map>
 #include <string>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 struct Compiled {
@@ -80,4 +80,4 @@ INSTANTIATE_TEST_SUITE_P(CudaKernels, CompiledKernels, ::testing::ValuesIn(all_i
                          [](const auto& param_info) { return std::string(to_string(param_info.param)); });
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

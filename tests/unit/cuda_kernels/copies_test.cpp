@@ -5,10 +5,10 @@
 
 #include "../device/numbers.hpp"
 #include "buffer.hpp"
-#include "device/cuda/kernels/body/copies.hpp"
+#include "device/kernels/body/copies.hpp"
 #include "host_warp.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 struct Problem {
@@ -71,4 +71,4 @@ TEST(CopiesLaunch, HasAWarpForSignalsAloneAndNoneForNothing) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "../device/numbers.hpp"
-#include "device/cuda/kernels/body/quantise.hpp"
+#include "device/kernels/body/quantise.hpp"
 
-namespace epccl::device::cuda {
+namespace epccl::device::kernels {
 namespace {
 
 uint8_t magnitude_code(float value) {
@@ -80,4 +80,4 @@ TEST(ScaleOf, IsOneForZerosAndNeverSubnormal) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda
+}  // namespace epccl::device::kernels

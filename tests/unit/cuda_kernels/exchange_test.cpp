@@ -12,7 +12,7 @@
 #include "layout_problem.hpp"
 #include "shapes.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 using device::testing::Kind;
@@ -268,4 +268,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 inline constexpr uint32_t lanes = 32;
 
@@ -84,4 +84,4 @@ void run(const Launch<Parameters>& launch, std::mt19937_64& random, Body body) {
   for (const uint32_t index : order) body(HostWarp(index, count, random), launch.parameters);
 }
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -4,9 +4,9 @@
 #include <array>
 #include <cstddef>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 constexpr Kernel move = {"epccl_move", Image::rows};
@@ -111,4 +111,4 @@ TEST(QuantiseLaunch, SaysWhetherAllPlacesTakeWholeVectors) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

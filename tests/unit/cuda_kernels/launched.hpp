@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <random>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 [[noreturn]] inline void no_kernel(const char* name) {
   std::fprintf(stderr, "there is no kernel %s\n", name);
@@ -46,4 +46,4 @@ void run(const Launch<SignalParameters>& launch, std::mt19937_64& random);
 void run(const Launch<HostCallParameters>& launch, std::mt19937_64& random);
 void run(const Launch<WordParameters>& launch, std::mt19937_64& random);
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

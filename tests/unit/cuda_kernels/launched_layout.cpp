@@ -1,13 +1,13 @@
-#include "device/cuda/kernels/body/copies.hpp"
-#include "device/cuda/kernels/body/signals.hpp"
-#include "device/cuda/kernels/body/token_streams.hpp"
-#include "device/cuda/kernels/body/words.hpp"
-#include "device/cuda/kernels/kernel_list.hpp"
+#include "device/kernels/body/copies.hpp"
+#include "device/kernels/body/signals.hpp"
+#include "device/kernels/body/token_streams.hpp"
+#include "device/kernels/body/words.hpp"
+#include "device/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
 #include "run_named.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 void run_on_host(const Launch<LayoutParameters>& launch, std::mt19937_64& random) {
   EPCCL_LAYOUT_KERNELS(EPCCL_RUN)
@@ -59,4 +59,4 @@ void run_on_host(const Launch<WordParameters>& launch, std::mt19937_64& random) 
   no_kernel(launch.kernel.name);
 }
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

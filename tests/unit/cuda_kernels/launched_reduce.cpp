@@ -1,13 +1,13 @@
 #include <cstring>
 
-#include "device/cuda/kernels/body/reduce.hpp"
-#include "device/cuda/kernels/kernel_list.hpp"
+#include "device/kernels/body/reduce.hpp"
+#include "device/kernels/kernel_list.hpp"
 #include "host_warp.hpp"
 #include "launched.hpp"
 
 #define EPCCL_BARE(...) __VA_ARGS__
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 void run_on_host(const Launch<ReduceParameters>& launch, std::mt19937_64& random) {
 #define EPCCL_RUN(entry, join)                      \
@@ -17,4 +17,4 @@ void run_on_host(const Launch<ReduceParameters>& launch, std::mt19937_64& random
   no_kernel(launch.kernel.name);
 }
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

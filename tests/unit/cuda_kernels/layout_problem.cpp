@@ -4,7 +4,7 @@
 
 #include "launched.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 constexpr uint32_t poison = 0xdeadbeef;
@@ -135,4 +135,4 @@ void DeviceLayout::make(std::mt19937_64& random) {
   run(terms_launch(to_terms, {2}), random);
 }
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -4,10 +4,10 @@
 #include <random>
 #include <vector>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "ep_case.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 class DeviceLayout {
  public:
@@ -48,4 +48,4 @@ class DeviceLayout {
   std::vector<uint32_t> counts_;
 };
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

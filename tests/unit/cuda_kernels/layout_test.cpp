@@ -9,7 +9,7 @@
 #include "plan/rows.hpp"
 #include "shapes.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 using ep::SlotLayout;
@@ -314,4 +314,4 @@ TEST(LayoutKernels, NameTheFirstWrongEntryOfEachTable) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

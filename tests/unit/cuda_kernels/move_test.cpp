@@ -8,7 +8,7 @@
 #include "launched.hpp"
 #include "row_problem.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 constexpr int repetitions = 150;
@@ -293,4 +293,4 @@ TEST_F(SpreadKernels, WithoutTargetsRowsKeepTheirNumbers) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -1,7 +1,7 @@
 // This program has no GPU: the host runs its kernels.
 #include "launched.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 void run(const Launch<ReduceParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
@@ -47,4 +47,4 @@ void run(const Launch<WordParameters>& launch, std::mt19937_64& random) {
   run_on_host(launch, random);
 }
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -10,7 +10,7 @@
 #include "buffer.hpp"
 #include "launched.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 using device::testing::all_elements;
@@ -186,4 +186,4 @@ TEST(ReduceLaunch, CountsEveryByteOnce) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -9,10 +9,10 @@
 
 #include "../device/numbers.hpp"
 #include "buffer.hpp"
-#include "device/cuda/kernels/launch.hpp"
 #include "device/host/row_type.hpp"
+#include "device/kernels/launch.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 
 /// Rows with anything between them, which must stay as it is.
 class Rows {
@@ -116,4 +116,4 @@ inline Grid random_grid(std::mt19937_64& random) {
   return {1 + static_cast<uint32_t>(random() % 4)};
 }
 
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -10,7 +10,7 @@
 #include "plan/plan.hpp"
 #include "row_problem.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 using device::testing::Kind;
@@ -207,4 +207,4 @@ TEST(SumKernels, MayOverwriteATerm) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

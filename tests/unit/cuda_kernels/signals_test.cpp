@@ -10,7 +10,7 @@
 #include "../device/numbers.hpp"
 #include "launched.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 constexpr uint32_t slots = 4, meeting = 3;
@@ -211,4 +211,4 @@ TEST(GraphHostCalls, FindEachOtherWhereTheyComeAtOnce) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -15,7 +15,7 @@
 #include "plan/rows.hpp"
 #include "shapes.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 using algorithms::Blocks;
@@ -311,4 +311,4 @@ TEST(TokenStreamPlaces, AreNoMoreThanWasBorrowedFor) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

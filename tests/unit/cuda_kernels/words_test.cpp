@@ -9,7 +9,7 @@
 
 #include "launched.hpp"
 
-namespace epccl::device::cuda::testing {
+namespace epccl::device::kernels::testing {
 namespace {
 
 void run_once(const WordParameters& parameters) {
@@ -111,4 +111,4 @@ TEST(Words, KeepRanksTogether) {
 }
 
 }  // namespace
-}  // namespace epccl::device::cuda::testing
+}  // namespace epccl::device::kernels::testing

@@ -81,6 +81,16 @@ class Rooms(unittest.TestCase):
         ]
         self.assertEqual([], wrong)
 
+    def test_know_cuda_by_what_a_device_is(self):
+        wrong = [
+            f"{path} includes {other}"
+            for path in CODE
+            if not str(path).startswith(CUDA_ROOMS)
+            for other in included(path)
+            if str(other).startswith("src/device/cuda/")
+        ]
+        self.assertEqual([], wrong)
+
 
 class Files(unittest.TestCase):
     def test_include_each_other_in_no_circle(self):
