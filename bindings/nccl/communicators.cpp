@@ -108,32 +108,36 @@ ncclResult_t init(const char* name, ncclComm_t* comm, int nranks, const ncclUniq
   });
 }
 
-// All ranks are here: the real library makes them at once, and nobody has to be asked. Error: it failed, and is needed.
-Status init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
-  std::vector<ncclComm_t> real(static_cast<size_t>(ndev));
-  Status failed = real_nccl().status();
-  const bool is_there = failed.ok();
-  if (is_there) {
-    const RealNccl& library = real_nccl().value();
-    const ncclResult_t result = library.CommInitAll(real.data(), ndev, devlist);
-    if (result != ncclSuccess)
-      failed =
-          error(static_cast<Code>(result), "the real ncclCommInitAll: {}", library.GetErrorString(result));
-  }
+// All ranks are here: the real library makes them at once, and nobody has to be asked.
+Status make_all_real(std::vector<ncclComm_t>& real, const int* devlist) {
+  EPCCL_TRY(Status(real_nccl().status()));
+  const RealNccl& library = real_nccl().value();
+  const ncclResult_t result = library.CommInitAll(real.data(), static_cast<int>(real.size()), devlist);
+  if (result == ncclSuccess) return {};
+  return error(static_cast<Code>(result), "the real ncclCommInitAll: {}", library.GetErrorString(result));
+}
+
+// Error: the real library failed, and is needed.
+Status make_cuda_sides_of_all(const ncclComm_t* comms, int ndev, const int* devlist) {
   std::vector<NativeQuestion> questions;
   for (int rank = 0; rank < ndev; ++rank)
     questions.push_back({comms[rank], nullptr, devlist != nullptr ? devlist[rank] : rank});
   if (const Status chosen = choose_native(questions); !chosen.ok())
     log::warn(log::init, -1, "CUDA memory is left to the real NCCL: {}", chosen.message());
+  std::vector<ncclComm_t> real(static_cast<size_t>(ndev));
+  const bool is_wanted = !std::ranges::all_of(questions, &NativeQuestion::everything);
+  const Status why_not = is_wanted ? make_all_real(real, devlist) : runs_everything();
   const auto is_native = [](const NativeQuestion& one) { return one.alltoall || one.groups; };
-  if (is_there && !failed.ok() && std::ranges::none_of(questions, is_native)) return failed;
-  for (int rank = 0; rank < ndev; ++rank) {
+  if (is_wanted && !why_not.ok() && real_nccl().ok() && std::ranges::none_of(questions, is_native))
+    return why_not;
+  for (size_t rank = 0; rank < questions.size(); ++rank) {
     auto side = std::make_shared<CudaSide>();
-    side->why_not = failed;
-    side->native_alltoall = questions[static_cast<size_t>(rank)].alltoall;
-    side->native_groups = questions[static_cast<size_t>(rank)].groups;
-    if (failed.ok()) {
-      side->real = real[static_cast<size_t>(rank)];
+    side->why_not = why_not;
+    side->native_alltoall = questions[rank].alltoall;
+    side->native_groups = questions[rank].groups;
+    side->collectives = questions[rank].collectives;
+    if (why_not.ok()) {
+      side->real = real[rank];
       side->library = &real_nccl().value();
     }
     side->context = current_context();
@@ -147,7 +151,7 @@ Status init_all_real(const ncclComm_t* comms, int ndev, const int* devlist) {
 ncclResult_t complete_all(ncclComm_t* comms, int ndev, const int* devlist) {
   for (int rank = 0; rank < ndev; ++rank)
     (void)epcclCommSetTimeout(native(comms[rank]), timeout_of_programs());
-  const Status made = gpu_present() ? init_all_real(comms, ndev, devlist) : Status{};
+  const Status made = gpu_present() ? make_cuda_sides_of_all(comms, ndev, devlist) : Status{};
   for (int rank = 0; !made.ok() && rank < ndev; ++rank)
     (void)epcclCommDestroy(native(std::exchange(comms[rank], nullptr)));
   return refuse(made);

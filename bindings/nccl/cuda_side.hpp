@@ -14,6 +14,7 @@
 #include "abi.hpp"
 #include "base/status.hpp"
 #include "epccl/epccl.h"
+#include "native_choice.hpp"
 #include "real_children.hpp"
 #include "real_library.hpp"
 
@@ -54,8 +55,13 @@ struct CudaSide {
   const RealNccl* library = nullptr;  // with `real`
   void* context = nullptr;            // that was current when it was made; null: none
   // With CUDA memory EPCCL runs; on all ranks alike:
-  bool native_alltoall = false;  // ncclAlltoAll
-  bool native_groups = false;    // ncclSend and ncclRecv
+  bool native_alltoall = false;                 // ncclAlltoAll
+  bool native_groups = false;                   // ncclSend and ncclRecv
+  Collectives collectives = Collectives::real;  // the others
+  bool runs_collectives() const {
+    return collectives == Collectives::native ||
+           (collectives == Collectives::native_without_real && real == nullptr);
+  }
 
   bool blocking = true;          // the communicator
   std::shared_ptr<Maker> maker;  // set where it was made in the background

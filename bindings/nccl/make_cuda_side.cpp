@@ -13,6 +13,7 @@
 #include "convert.hpp"
 #include "cuda_side.hpp"
 #include "last_error.hpp"
+#include "native_choice.hpp"
 #include "real_making.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
@@ -107,7 +108,7 @@ class OfParent {
 // The communicators are the program's already, and in progress until this is over.
 void start_maker(std::vector<Making> all) {
   // First the real library, so that its own end comes after that.
-  if (gpu_present()) (void)real_nccl();
+  if (gpu_present() && !wants_everything_native()) (void)real_nccl();
   static const GiveUpAtExit at_exit;
   const auto maker = std::make_shared<Maker>();
   makers().add(maker);

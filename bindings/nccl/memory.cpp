@@ -1,8 +1,10 @@
 // Memory, registrations and windows.
+#include <string>
 #include <utility>
 
 #include "base/settings.hpp"
 #include "entry_points.hpp"
+#include "native_choice.hpp"
 #include "route.hpp"
 
 namespace epccl::nccl {
@@ -26,22 +28,37 @@ Result<CudaSidePtr> side_of_buffer(const char* name, ncclComm_t comm, const void
   return std::move(found.side);
 }
 
+// The GPU's memory is EPCCL's where its calls are, or could be, and NVIDIA's library is not there: all ranks' peers map it, too.
+bool gpu_memory_is_native() {
+  return wants_everything_native() || !real_nccl().ok();
+}
+
+ncclResult_t allocate_natively(void** ptr, size_t size) {
+  const epcclResult_t made = epcclMemAllocOn(ptr, size, EPCCL_CURRENT_GPU);
+  if (made == epcclSuccess || wants_everything_native()) return from_native(made);
+  const std::string why = epcclGetLastError(nullptr);
+  return refuse(error(Code::system_error,
+                      "ncclMemAlloc of CUDA memory needs the real NCCL: {} (EPCCL's own memory: {})",
+                      real_nccl().status().message(), why));
+}
+
 }  // namespace
 
-// Where there is a GPU a program means its memory. EPCCL's own of a GPU no call here would take.
+// Where there is a GPU a program means its memory. With EPCCL_DEVICE=cuda no call here would take it.
 ncclResult_t MemAlloc(void** ptr, size_t size) {
   if (settings::get("EPCCL_DEVICE") == "cuda")
     return refuse({Code::invalid_usage,
                    "ncclMemAlloc with EPCCL_DEVICE=cuda: calls take host memory only (auto: both; host: this "
                    "gives host memory)"});
   if (!gpu_present()) return from_native(epcclMemAlloc(ptr, size));
+  if (gpu_memory_is_native()) return allocate_natively(ptr, size);
   return call_real_library("ncclMemAlloc", &RealNccl::MemAlloc,
                            [&](auto function) { return function(ptr, size); });
 }
 
 ncclResult_t MemFree(void* ptr) {
   const bool is_cuda = cuda_possible() && memory_of(ptr, context_of_any_side()) == Memory::device;
-  if (!is_cuda) return from_native(epcclMemFree(ptr));
+  if (!is_cuda || gpu_memory_is_native()) return from_native(epcclMemFree(ptr));
   return call_real_library("ncclMemFree", &RealNccl::MemFree, [&](auto function) { return function(ptr); });
 }
 

@@ -8,6 +8,7 @@
 #include "base/settings.hpp"
 #include "cuda_driver.hpp"
 #include "native_group.hpp"
+#include "real_library.hpp"
 
 namespace epccl::nccl {
 namespace {
@@ -18,12 +19,13 @@ enum class Wish { automatic, native, real };
 struct Choice {
   const char* setting;
   const char* what;
-  bool NativeQuestion::*answer;
 };
 constexpr std::array choices{
-    Choice{"EPCCL_NCCL_ALLTOALL", "ncclAlltoAll", &NativeQuestion::alltoall},
-    Choice{"EPCCL_NCCL_GROUPS", "ncclSend and ncclRecv", &NativeQuestion::groups},
+    Choice{"EPCCL_NCCL_ALLTOALL", "ncclAlltoAll"},
+    Choice{"EPCCL_NCCL_GROUPS", "ncclSend and ncclRecv"},
+    Choice{"EPCCL_NCCL_COLLECTIVES", "the other collectives"},
 };
+constexpr size_t alltoall = 0, groups = 1, collectives = 2;
 using Wishes = std::array<Wish, choices.size()>;
 
 Result<Wishes> read_wishes() {
@@ -41,32 +43,58 @@ Result<Wishes> read_wishes() {
   return wishes;
 }
 
+// What a rank says of a choice; the least of all ranks' counts.
+constexpr int by_real = 0, by_engines = 1, by_epccl = 2;
+
 struct Vote {
   int engines = 0;
   char why_not[280] = {};
   std::array<int, choices.size()> mine{}, everybody{};
 };
 
-void tell(const NativeQuestion& question, const Vote& vote, const Choice& choice, Wish wish) {
+int say(Wish wish, bool engines, bool has_gpu) {
+  if (wish == Wish::native) return has_gpu ? by_epccl : by_real;
+  return wish == Wish::automatic && engines ? by_engines : by_real;
+}
+
+const char* runner_of(size_t choice, int agreed) {
+  if (agreed == by_real) return "the real NCCL";
+  return choice == collectives && agreed == by_engines ? "the real NCCL, or EPCCL where there is none"
+                                                       : "EPCCL";
+}
+
+void tell(const NativeQuestion& question, const Vote& vote, size_t choice, Wish wish) {
   int rank = -1;
   (void)epcclCommUserRank(native(question.comm), &rank);
-  const bool is_native = question.*choice.answer;
+  const int agreed = vote.everybody[choice];
   const char* why = "";
-  if (is_native)
+  if (agreed != by_real)
     why = vote.engines != 0 ? "copy engines reach all ranks" : "as asked for";
   else if (wish != Wish::automatic || vote.engines != 0)
     why = "as asked for, here or on another rank";
   else
     why = vote.why_not;
-  log::info(log::init, rank, "{} with CUDA memory: {} ({})", choice.what,
-            is_native ? "EPCCL" : "the real NCCL", why);
+  log::info(log::init, rank, "{} with CUDA memory: {} ({})", choices[choice].what, runner_of(choice, agreed),
+            why);
 }
 
 }  // namespace
 
+Status runs_everything() {
+  return {Code::invalid_usage, "EPCCL was to run all calls (EPCCL_NCCL_COLLECTIVES=native)"};
+}
+
 bool wants_nothing_native() {
   const Result<Wishes> wishes = read_wishes();
-  return wishes.ok() && std::ranges::all_of(*wishes, [](Wish wish) { return wish == Wish::real; });
+  if (!wishes.ok() || (*wishes)[alltoall] != Wish::real || (*wishes)[groups] != Wish::real) return false;
+  const Wish others = (*wishes)[collectives];
+  return others == Wish::real || (others == Wish::automatic && gpu_present() && real_nccl().ok());
+}
+
+bool wants_everything_native() {
+  const Result<Wishes> wishes = read_wishes();
+  return wishes.ok() && (*wishes)[collectives] == Wish::native &&
+         std::ranges::none_of(*wishes, [](Wish wish) { return wish == Wish::real; });
 }
 
 // Every rank asks, whatever its own wish: others may wish something else.
@@ -83,18 +111,19 @@ Status choose_native(std::vector<NativeQuestion>& all) {
   EPCCL_TRY(std::move(status));
   EPCCL_TRY(in_one_native_group(all.size(), [&](size_t one) {
     Vote& vote = votes[one];
-    for (size_t i = 0; i < choices.size(); ++i)
-      vote.mine[i] = wishes[i] == Wish::native ? static_cast<int>(has_gpu)
-                     : wishes[i] == Wish::real ? 0
-                                               : vote.engines;
+    for (size_t i = 0; i < choices.size(); ++i) vote.mine[i] = say(wishes[i], vote.engines != 0, has_gpu);
     return epcclAllReduce(vote.mine.data(), vote.everybody.data(), vote.mine.size(), epcclInt32, epcclMin,
                           native(all[one].comm), nullptr);
   }));
-  for (size_t one = 0; one < all.size(); ++one)
-    for (size_t i = 0; i < choices.size(); ++i) {
-      all[one].*choices[i].answer = votes[one].everybody[i] != 0;
-      tell(all[one], votes[one], choices[i], wishes[i]);
-    }
+  for (size_t one = 0; one < all.size(); ++one) {
+    const auto& agreed = votes[one].everybody;
+    all[one].alltoall = agreed[alltoall] != by_real;
+    all[one].groups = agreed[groups] != by_real;
+    all[one].collectives = agreed[collectives] == by_epccl     ? Collectives::native
+                           : agreed[collectives] == by_engines ? Collectives::native_without_real
+                                                               : Collectives::real;
+    for (size_t i = 0; i < choices.size(); ++i) tell(all[one], votes[one], i, wishes[i]);
+  }
   return {};
 }
 

@@ -9,21 +9,37 @@
 
 namespace epccl::nccl {
 
+/// Who runs collectives other than ncclAlltoAll.
+enum class Collectives {
+  real,
+  native_without_real,  // EPCCL, where there is no communicator of the real NCCL
+  native,
+};
+
 /// A communicator of this thread's, about which all its ranks ask.
 struct NativeQuestion {
   ncclComm_t comm = nullptr;
   void* context = nullptr;         // whose device is the rank's; none: GPU 0
   int device = EPCCL_CURRENT_GPU;  // that of `context`, or by number
   // The answers, the same on all ranks: whether EPCCL runs ...
-  bool alltoall = false;  // ncclAlltoAll
-  bool groups = false;    // ncclSend and ncclRecv
+  bool alltoall = false;                        // ncclAlltoAll
+  bool groups = false;                          // ncclSend and ncclRecv
+  Collectives collectives = Collectives::real;  // all others
+
+  bool everything() const { return alltoall && groups && collectives == Collectives::native; }
 };
 
-/// Whether this rank's settings alone leave all CUDA memory to the real NCCL.
-bool wants_nothing_native();
+/// Why there is no communicator of the real NCCL then.
+Status runs_everything();
 
-/// Answers, by EPCCL_NCCL_ALLTOALL and EPCCL_NCCL_GROUPS of all ranks: `real` on one means all, `native` on all too; else EPCCL where
-/// copy engines can. Not in a group. Error: a communicator failed, or a setting is wrong.
+/// Whether this rank's settings alone leave all CUDA memory to the real NCCL (which it has, where that matters).
+bool wants_nothing_native();
+/// Whether they leave it none.
+bool wants_everything_native();
+
+/// Answers, by EPCCL_NCCL_ALLTOALL, EPCCL_NCCL_GROUPS and EPCCL_NCCL_COLLECTIVES of all ranks: `real` on one means all, `native` on all
+/// too; else EPCCL where copy engines can, the other collectives only without the real NCCL. Not in a group. Error: a communicator
+/// failed, or a setting is wrong.
 Status choose_native(std::vector<NativeQuestion>& all);
 
 }  // namespace epccl::nccl

@@ -67,20 +67,22 @@ Status find_real_here() {
   return real_nccl().status();
 }
 
-// What this rank has to say before anything is made.
 Status prepare(Making& one) {
   if (one.comm == nullptr) return {};
   EPCCL_TRY(settle(one.comm));
   EPCCL_TRY(status_of(epcclCommUserRank(native(one.comm), &one.rank)));
-  EPCCL_TRY(status_of(epcclCommCount(native(one.comm), &one.ranks)));
-  if (!one.what.needs_id) return {};
+  return status_of(epcclCommCount(native(one.comm), &one.ranks));
+}
+
+// What this rank has to say before anything is made.
+void look_for_real(Making& one) {
+  if (one.comm == nullptr) return;
   note_failure(one, find_real_here());
-  if (one.rank != 0 || one.mine.failed_rank >= 0) return {};
+  if (one.rank != 0 || one.mine.failed_rank >= 0) return;
   const RealNccl& real = real_nccl().value();
   if (const ncclResult_t result = real.GetUniqueId(&one.mine.id); result != ncclSuccess)
     note_failure(one, error(Code::system_error, "the real ncclGetUniqueId: {}", real.GetErrorString(result)),
                  result);
-  return {};
 }
 
 bool in_background(const Making& one) {
@@ -122,10 +124,14 @@ Status agree_on_native(std::vector<Making>& all) {
     if (one.comm != nullptr) questions.push_back({one.comm, one.what.context});
   EPCCL_TRY(choose_native(questions));
   auto question = questions.begin();
-  for (const Making& one : all)
+  for (Making& one : all)
     if (one.comm != nullptr) {
-      one.side->native_alltoall = question->alltoall;
-      one.side->native_groups = (question++)->groups;
+      const NativeQuestion& answered = *question++;
+      one.side->native_alltoall = answered.alltoall;
+      one.side->native_groups = answered.groups;
+      one.side->collectives = answered.collectives;
+      // What is split off a communicator with a real one has one, which the real library makes with all of its ranks.
+      if (answered.everything() && one.what.needs_id) one.what.why_not = runs_everything();
     }
   return {};
 }
@@ -185,8 +191,12 @@ void conclude_without_real(const Making& one) {
     one.side->why_not =
         error(Code::invalid_usage, "rank {} could not make one: {}", one.mine.failed_rank, one.mine.reason);
     one.side->failure = failure_of(one);
-    log::warn(log::init, one.rank, "no real NCCL communicator for CUDA memory: {}",
-              one.side->why_not.message());
+    if (one.side->runs_collectives())
+      log::info(log::init, one.rank, "EPCCL runs all calls with CUDA memory, without the real NCCL: {}",
+                one.side->why_not.message());
+    else
+      log::warn(log::init, one.rank, "no real NCCL communicator for CUDA memory: {}",
+                one.side->why_not.message());
   } else {
     one.side->why_not = one.what.why_not;
   }
@@ -221,11 +231,13 @@ std::vector<Making> to_be_made(std::vector<NewSide> sides) {
 
 Status make_all(std::vector<Making>& all) {
   std::vector<Making*> joining, possible;
-  for (Making& one : all) {
-    EPCCL_TRY(prepare(one));
-    if (one.what.needs_id) joining.push_back(&one);
-  }
+  for (Making& one : all) EPCCL_TRY(prepare(one));
   EPCCL_TRY(agree_on_native(all));
+  for (Making& one : all) {
+    if (!one.what.needs_id || !one.what.why_not.ok()) continue;
+    look_for_real(one);
+    joining.push_back(&one);
+  }
   EPCCL_TRY(agree(joining));
   for (Making& one : all)
     if (one.mine.failed_rank < 0 && one.what.why_not.ok())

@@ -1,7 +1,9 @@
 #include "reduction_ops.hpp"
 
-#include <atomic>
+#include <limits>
+#include <mutex>
 
+#include "base/reused_numbers.hpp"
 #include "cuda_driver.hpp"
 #include "entry_points.hpp"
 #include "route.hpp"
@@ -9,9 +11,16 @@
 namespace epccl::nccl {
 namespace {
 
-// Numbers of operations with a part in each library. They are unlike EPCCL's own, which count up from the predefined ones, and are
-// never used again: one that was destroyed, or is another communicator's, is unknown to both libraries.
-std::atomic<int> next_op{1 << 30};
+// Numbers of operations with a part in each library. They are unlike EPCCL's own, which are less, and come again as late as possible: one
+// that was destroyed, or is another communicator's, is unknown to both libraries.
+std::mutex numbers_mutex;
+ReusedNumbers numbers{1 << 30, std::numeric_limits<int>::max()};
+
+/// One that is not the communicator's.
+ncclRedOp_t new_number(const CudaSide& side) {
+  const std::lock_guard lock(numbers_mutex);
+  return static_cast<ncclRedOp_t>(numbers.take([&](int each) { return side.ops.contains(each); }).value());
+}
 
 std::optional<BothOps> find_op(ncclRedOp_t op, ncclComm_t comm) {
   if (op < ncclNumOps) return std::nullopt;
@@ -54,7 +63,7 @@ ncclResult_t create_both(CudaSide& side, ncclRedOp_t* op, void* scalar, ncclData
                                 static_cast<epcclScalarResidence_t>(residence), native(comm)) == epcclSuccess)
     made.native = mine;
   const std::lock_guard lock(side.mutex);
-  *op = static_cast<ncclRedOp_t>(next_op++);
+  *op = new_number(side);
   side.ops[*op] = made;
   return ncclSuccess;
 }

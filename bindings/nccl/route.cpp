@@ -38,13 +38,20 @@ Status without_real(const Call& call, const Buffer& buffer, const CudaSide* side
 
 bool agreed_native(const Call& call, const CudaSide* side) {
   if (side == nullptr) return false;
-  return (call.what == What::alltoall && side->native_alltoall) ||
-         (call.what == What::message && side->native_groups);
+  switch (call.what) {
+    case What::alltoall:
+      return side->native_alltoall;
+    case What::message:
+      return side->native_groups;
+    case What::collective:
+      return side->runs_collectives();
+  }
+  return false;
 }
 
 // From facts that all ranks share: what they agreed on, the kind of memory and whether the call is captured (for NCCL "a collective
 // property of the operation"). Captured calls are the real library's where there is one: EPCCL's replays have not run on a GPU yet.
-// EPCCL takes no pinned memory for a GPU's in an all-to-all; in a message it can be at one end, of which the other does not know.
+// EPCCL takes no pinned memory for a GPU's in a collective; in a message it can be at one end, of which the other does not know.
 bool runs_here(const Call& call, bool is_pinned, const CudaSide* side) {
   if (!agreed_native(call, side)) return false;
   return side->real == nullptr || ((!is_pinned || call.what == What::message) && !is_captured(call.stream));

@@ -25,7 +25,7 @@ struct Call {
   cudaStream_t stream;
   size_t count;
   std::initializer_list<Buffer> buffers;  // those that this rank reads or writes
-  What what = What::collective;           // with CUDA memory EPCCL may run all others
+  What what = What::collective;
 };
 
 enum class Runner {

@@ -125,6 +125,11 @@ const std::vector<Entry>& table() {
        "rank maps the memory of its node's GPUs, and the network between nodes reaches it), else NVIDIA's "
        "library. `native`: EPCCL, between nodes also through pinned host memory. `real`: NVIDIA's. "
        "Where ranks differ, NVIDIA's unless all can do without."},
+      {"EPCCL_NCCL_COLLECTIVES", "auto", "auto|native|real",
+       "Who runs the collectives other than ncclAlltoAll with CUDA memory in libepccl-nccl. `auto`: NVIDIA's "
+       "library; where a rank has none, EPCCL if copy engines can. `native`: EPCCL. With `native` for all "
+       "three, NVIDIA's library is not opened for communicators. `real`: NVIDIA's. Where ranks differ, as "
+       "EPCCL_NCCL_ALLTOALL."},
       {"EPCCL_NCCL_GROUPS", "auto", "auto|native|real",
        "Who runs ncclSend and ncclRecv with CUDA memory in libepccl-nccl, in groups and alone. As "
        "EPCCL_NCCL_ALLTOALL. `real`: for programs "

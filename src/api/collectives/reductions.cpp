@@ -8,6 +8,7 @@
 
 #include "api/handles/arguments.hpp"
 #include "base/per_process.hpp"
+#include "base/reused_numbers.hpp"
 
 namespace epccl::api {
 namespace {
@@ -21,11 +22,13 @@ struct Made {
   const void* device_scalar = nullptr;
 };
 
-// Numbers are never used again, so that a stale one is found.
+// Numbers from here on are the NCCL binding's, which stand for one of EPCCL's and one of NVIDIA's library.
+constexpr int end_of_numbers = 1 << 30;
+
 struct Table {
   std::mutex mutex;
   std::map<int, Made> made;
-  int next = epcclNumOps;
+  ReusedNumbers numbers{epcclNumOps, end_of_numbers};
   size_t swept_at = 64;
 
   /// Now and then: drops those of communicators that are gone.
@@ -86,11 +89,12 @@ Result<epcclRedOp_t> add_premul_sum(const void* scalar, epcclDataType_t datatype
   else
     return error(Code::invalid_argument, "residence {} is unknown", static_cast<int>(residence));
   const std::lock_guard lock(table().mutex);
-  if (table().next == epcclMaxRedOp) return error(Code::invalid_usage, "too many operations were made");
   table().sweep();
-  const int number = table().next++;
-  table().made.emplace(number, made);
-  return static_cast<epcclRedOp_t>(number);
+  const auto number = table().numbers.take([](int each) { return table().made.contains(each); });
+  if (!number)
+    return error(Code::invalid_usage, "{} operations were made and not destroyed", table().made.size());
+  table().made.emplace(*number, made);
+  return static_cast<epcclRedOp_t>(*number);
 }
 
 Status remove_operation(epcclRedOp_t op, epcclComm_t comm) {

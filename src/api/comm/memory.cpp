@@ -1,5 +1,6 @@
 // Memory that peers can map, and registration.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -8,7 +9,7 @@
 #include "api/handles/last_error.hpp"
 #include "base/per_process.hpp"
 #include "base/settings.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "device/host/host_memory.hpp"
 
 namespace epccl::api {
@@ -42,11 +43,20 @@ Result<device::Device*> memory_device() {
   return error(Code::invalid_argument, "EPCCL_DEVICE=\"{}\" is unknown: auto, host or cuda", wish);
 }
 
-Status allocate(void** ptr, size_t size) {
+Result<device::Device*> device_of(int number) {
+  if (number < EPCCL_NO_GPU)
+    return error(Code::invalid_argument, "device {} is no GPU's number, EPCCL_CURRENT_GPU or EPCCL_NO_GPU",
+                 number);
+  if (number == EPCCL_NO_GPU) return &device::host_device();
+  return device::cuda_device(number == EPCCL_CURRENT_GPU ? device::current_cuda_device().value_or(0)
+                                                         : number);
+}
+
+Status allocate(void** ptr, size_t size, const std::function<Result<device::Device*>()>& find_device) {
   if (ptr == nullptr) return {Code::invalid_argument, "ptr is NULL"};
   *ptr = nullptr;
+  EPCCL_ASSIGN(device::Device * device, find_device());
   if (size == 0) return {};
-  EPCCL_ASSIGN(device::Device * device, memory_device());
   EPCCL_ASSIGN(*ptr, device->allocate(device::MemoryKind::shareable, size));
   return {};
 }
@@ -106,7 +116,11 @@ Status add_window(epcclComm_t comm, const void* buffer, size_t size, epcclWindow
 using namespace epccl::api;
 
 epcclResult_t epcclMemAlloc(void** ptr, size_t size) {
-  return guarded([&] { return allocate(ptr, size); });
+  return guarded([&] { return allocate(ptr, size, memory_device); });
+}
+
+epcclResult_t epcclMemAllocOn(void** ptr, size_t size, int device) {
+  return guarded([&] { return allocate(ptr, size, [&] { return device_of(device); }); });
 }
 
 epcclResult_t epcclMemFree(void* ptr) {

@@ -105,10 +105,14 @@ Status Job::start(int rank, int node, int local_rank) {
   // A background process group that reads from a terminal is stopped, so a terminal is nobody's input.
   spec.inherit_input = rank == 0 && isatty(STDIN_FILENO) == 0;
   spec.ignores_broken_pipes = ignored_broken_pipes_;
-  spec.environment = options_.environment;
-  spec.environment.emplace_back("EPCCL_RANK", std::to_string(rank));
-  spec.environment.emplace_back("EPCCL_WORLD_SIZE", std::to_string(options_.ranks()));
-  spec.environment.emplace_back("EPCCL_LOCAL_RANK", std::to_string(local_rank));
+  const std::string own = std::to_string(rank), ranks = std::to_string(options_.ranks()),
+                    local = std::to_string(local_rank);
+  // What torch.distributed's env:// reads, and may be somebody else's where this program is one of several.
+  spec.environment = {{"RANK", own}, {"WORLD_SIZE", ranks}, {"LOCAL_RANK", local}};
+  spec.environment.insert(spec.environment.end(), options_.environment.begin(), options_.environment.end());
+  spec.environment.emplace_back("EPCCL_RANK", own);
+  spec.environment.emplace_back("EPCCL_WORLD_SIZE", ranks);
+  spec.environment.emplace_back("EPCCL_LOCAL_RANK", local);
   spec.environment.emplace_back("EPCCL_STORE", store_);
   const std::string name = options_.virtual_nodes ? fmt::format("node{}", node) : "";
   if (options_.virtual_nodes) spec.environment.emplace_back("EPCCL_HOSTID", name);

@@ -25,8 +25,8 @@ constexpr std::string_view own_variables[] = {"EPCCL_RANK", "EPCCL_WORLD_SIZE", 
                                               "EPCCL_STORE"};
 
 constexpr const char* footer = R"(
-Each rank gets EPCCL_RANK, EPCCL_WORLD_SIZE, EPCCL_LOCAL_RANK and EPCCL_STORE. Standard input goes to rank 0, unless it
-is a terminal. Signals are passed on to all ranks. When a rank fails, the others have the grace period to end by
+Each rank gets EPCCL_RANK, EPCCL_WORLD_SIZE, EPCCL_LOCAL_RANK and EPCCL_STORE, and the first three without EPCCL_ for
+torch.distributed (unless --env sets these). Standard input goes to rank 0, unless it is a terminal. Signals are passed on to all ranks. When a rank fails, the others have the grace period to end by
 themselves, then they are ended; the exit code is that of the first rank that failed, or 128 + the signal that killed
 it, or 124 after --timeout, or 128 + the signal where SIGINT or SIGTERM came twice, or 1 where --tag-output cannot write
 what they print; 127 where there is no such program, 126 where it cannot be started; 2 for wrong arguments.

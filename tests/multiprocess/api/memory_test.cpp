@@ -24,6 +24,15 @@ TEST(Memory, IsPageAlignedZeroedAndFreedOnce) {
   EXPECT_EQ(epcclMemAlloc(nullptr, 1), epcclInvalidArgument);
 }
 
+TEST(Memory, OfADeviceThatIsNoneIsRefused) {
+  void* pointer = &pointer;
+  EXPECT_EQ(epcclMemAllocOn(&pointer, 1, EPCCL_NO_GPU - 1), epcclInvalidArgument);
+  EXPECT_EQ(pointer, nullptr);
+  EXPECT_EQ(epcclMemAllocOn(nullptr, 1, EPCCL_NO_GPU), epcclInvalidArgument);
+  EXPECT_EQ(epcclMemAllocOn(&pointer, 0, EPCCL_NO_GPU), epcclSuccess);
+  EXPECT_EQ(pointer, nullptr);
+}
+
 // An address range that is freed and allocated again is another window: peers must not read the old one.
 TEST(Memory, ReallocatedAtTheSameAddressIsNotTakenForTheOld) {
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {

@@ -191,6 +191,29 @@ TEST(CudaMemoryArguments, MemAllocGivesGpuMemoryWhereItShould) {
   });
 }
 
+TEST(CudaMemoryArguments, MemAllocOnGivesWhatIsAskedForWhateverTheSettingIs) {
+  for (const char* setting : {"auto", "host", "cuda"})
+    run_ranks({{2}, {{"EPCCL_DEVICE", setting}}, {}}, [](const RankContext& context) {
+      GpuRank gpu;
+      const Comm comm(context);
+      int32_t* memory = nullptr;
+      ASSERT_EQ(epcclMemAllocOn(reinterpret_cast<void**>(&memory), 2 * sizeof(int32_t), EPCCL_CURRENT_GPU),
+                epcclSuccess)
+          << epcclGetLastError(nullptr);
+      const GpuArray<int32_t> input(gpu, Numbers{context.rank});
+      EXPECT_EQ(epcclAllGather(input.data(), memory, 1, epcclInt32, comm, gpu.as_epccl()), epcclSuccess)
+          << epcclGetLastError(nullptr);
+      gpu.wait();
+      EXPECT_EQ(epcclMemFree(memory), epcclSuccess) << epcclGetLastError(nullptr);
+      int* here = nullptr;
+      ASSERT_EQ(epcclMemAllocOn(reinterpret_cast<void**>(&here), sizeof(int), EPCCL_NO_GPU), epcclSuccess);
+      *here = 1;
+      EXPECT_EQ(epcclMemFree(here), epcclSuccess);
+      EXPECT_EQ(epcclMemAllocOn(reinterpret_cast<void**>(&memory), 4, 1000), epcclUnhandledDeviceError);
+      EXPECT_EQ(memory, nullptr);
+    });
+}
+
 TEST(CudaMemoryFaults, ADeadPeerLetsTheStreamGoAndIsNamed) {
   run_ranks({{3}, {{"EPCCL_TIMEOUT", "10"}}, {1}}, [](const RankContext& context) {
     GpuRank gpu;

@@ -16,6 +16,13 @@ TEST_F(Launcher, RanksGetTheirPlace) {
   EXPECT_EQ(sorted_lines(), (Lines{"0 of 3, 0 none", "1 of 3, 1 none", "2 of 3, 2 none"}));
 }
 
+TEST_F(Launcher, RanksGetTheirPlaceForTorchTooUnlessItIsGiven) {
+  EXPECT_EQ(run({"-n", "2", "--nodes", "2", "sh", "-c", "echo $RANK of $WORLD_SIZE, $LOCAL_RANK"}), 0);
+  EXPECT_EQ(sorted_lines(), (Lines{"0 of 2, 0", "1 of 2, 0"}));
+  EXPECT_EQ(run({"-n", "1", "--env", "RANK=7", "sh", "-c", "echo $RANK of $WORLD_SIZE"}), 0);
+  EXPECT_EQ(sorted_lines(), (Lines{"7 of 1"}));
+}
+
 TEST_F(Launcher, VirtualNodesAreContiguousBlocks) {
   EXPECT_EQ(run({"-n", "5", "--nodes", "2", "sh", "-c", "echo $EPCCL_RANK $EPCCL_HOSTID $EPCCL_LOCAL_RANK"}),
             0);

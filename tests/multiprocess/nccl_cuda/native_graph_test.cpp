@@ -57,5 +57,26 @@ TEST_F(NativeGraphs, OfGroupsWithoutTheRealLibraryRunAgainWithNewData) {
   });
 }
 
+TEST_F(NativeGraphs, OfCollectivesWithoutTheRealLibraryRunAgainWithNewData) {
+  Job job = with_gpus(2);
+  job.environment.emplace_back("EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2");
+  run_ranks(job, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    GpuArray<int> in(gpu, 2), sums(gpu, 2), all(gpu, 4);
+    const Graph graph(gpu, [&] {
+      NCCL_OK(ncclAllReduce(in.data(), sums.data(), 2, ncclInt32, ncclSum, comm, gpu.stream()));
+      NCCL_OK(ncclAllGather(sums.data(), all.data(), 2, ncclInt32, comm, gpu.stream()));
+    });
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<int> mine{context.rank + round, 10 * round};
+      in.put(mine);
+      graph.launch();
+      const int first = 1 + 2 * round, second = 20 * round;
+      EXPECT_EQ(all.get(), (std::vector<int>{first, second, first, second})) << "round " << round;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace nccl_programs

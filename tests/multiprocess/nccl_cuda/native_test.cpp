@@ -366,17 +366,19 @@ TEST(Native, AGroupThatIsSpoiltHoldsNoStream) {
   });
 }
 
-TEST(Native, WithoutTheRealLibraryTooAndOthersSayThatTheyNeedIt) {
-  run_ranks(job_of(2, {{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}}), [](const RankContext& context) {
-    const GpuRank gpu;
-    const Comm comm(context);
-    expect_native(context, gpu, comm);
-    const Buffers buffers(gpu, context);
-    NCCL_FAILS(
-        ncclAllReduce(buffers.in.data(), buffers.out.data(), 2, ncclInt32, ncclSum, comm, gpu.stream()),
-        ncclInvalidUsage, "ncclAllReduce: recvbuff " + text_of(buffers.out.data()) + " is CUDA memory");
-    EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("/nowhere/libnccl.so.2"));
-  });
+TEST(Native, WithoutTheRealLibraryToo) {
+  run_ranks(
+      job_of(2, {{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}, {"EPCCL_NCCL_COLLECTIVES", "real"}}),
+      [](const RankContext& context) {
+        const GpuRank gpu;
+        const Comm comm(context);
+        expect_native(context, gpu, comm);
+        const Buffers buffers(gpu, context);
+        NCCL_FAILS(
+            ncclAllReduce(buffers.in.data(), buffers.out.data(), 2, ncclInt32, ncclSum, comm, gpu.stream()),
+            ncclInvalidUsage, "ncclAllReduce: recvbuff " + text_of(buffers.out.data()) + " is CUDA memory");
+        EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("/nowhere/libnccl.so.2"));
+      });
 }
 
 TEST(Native, SplitsAndNonblockingCommunicators) {

@@ -5,7 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <functional>
+
+#include "base/net.hpp"
 
 namespace epccl {
 namespace {
@@ -34,6 +38,20 @@ TEST(DescriptorLimit, GoesNoFurtherThanTheHardLimit) {
   EXPECT_EQ(limit_after({32, 50}, [] { raise_descriptor_limit(); }), 50u);
   EXPECT_EQ(limit_after({50, 50}, [] { raise_descriptor_limit(); }), 50u);
   EXPECT_EQ(limit_after({50, 50}, [] { make_room_above(49); }), 50u);
+}
+
+TEST(DescriptorLimit, IsNamedWhereNothingCanBeOpenedAnyMore) {
+  const auto open_one_too_many = [] {
+    const rlimit none_left{3, 3};
+    const bool is_set = setrlimit(RLIMIT_NOFILE, &none_left) == 0;
+    std::fputs(net::open_socket_for({}).status().message().c_str(), stderr);
+    _exit(is_set ? 0 : 1);
+  };
+  EXPECT_EXIT(
+      open_one_too_many(), testing::ExitedWithCode(0),
+      "opening a socket: Too many open files.*RLIMIT_NOFILE of this process is 3, also its hard limit");
+  EXPECT_EQ(descriptor_error(EMFILE, "accepting", "that").code(), Code::system_error);
+  EXPECT_EQ(descriptor_error(ENFILE, "accepting").message(), system_error(ENFILE, "accepting").message());
 }
 
 }  // namespace
