@@ -39,13 +39,17 @@
  * tensors present (a rank with T = 0 passes tensors of size 0). They are not allowed between epcclGroupStart() and
  * epcclGroupEnd(). Streams, buffers and threads are as in epccl.h. What is wrong with a routing (an expert that does not
  * exist, too many tokens, ranks that disagree on K or on the layout) is an error on every rank, by name, and the
- * communicator stays usable. (Handles of which static_topk differs break it, by name: their tables have no common size.) What is wrong with the tensors of a dispatch or combine in themselves is an invalid argument on that
- * rank, before anything begins: one that is required is missing, or has no data; a datatype or a number of dimensions that it may not
- * have; tokens in and out of unequal length, of a combine also of unequal datatype; memory of several kinds. The communicator stays
- * usable, and the other ranks wait until this one makes the call as it should be. What does not fit the routing, the group or the
- * other tensors breaks the communicator, since the other ranks may already be waiting: they get an error that names the rank and the
- * values. That is the number of rows or columns, max_token_bytes, weights or scales that are missing or not wanted, of a dispatch
- * datatypes that do not go together, `weighted` where it cannot be, and a weight that is NaN, where the host sees it.
+ * communicator stays usable. (Handles of which static_topk differs break it, by name: their tables have no common size. So do
+ * ranks of one node that update different handles; where whole nodes do, it is an error on every rank as above.) What is wrong
+ * with the tensors of a dispatch or combine in themselves is an invalid argument on that rank, before anything begins: one that
+ * is required is missing, or has no data; a datatype or a number of dimensions that it may not have; tokens in and out of unequal
+ * length, or of datatypes that do not go together; scales that are missing or not wanted; weights that the output or a `weighted`
+ * dispatch wants and the input has not; `weighted` with another layout than EXPERT_MAJOR, of a dispatch also with float8; memory
+ * of several kinds. The communicator stays usable, and the other ranks wait until this one makes the call as it should be. What
+ * does not fit the routing or the group breaks the communicator, since the other ranks may already be waiting: they get an error
+ * that names the rank and the values. That is the number of rows or columns, max_token_bytes, a `weighted` combine after a dispatch
+ * without weights, and a weight that is NaN, where the host sees it. So do ranks that make different calls: of another handle, H or
+ * datatype, or `weighted` on some of them only (docs/expert-parallel.md says how that is found between nodes).
  *
  * Memory of a GPU: all tensors of a dispatch or combine, on all ranks, and `stream` is a cudaStream_t of that GPU (cast), in
  * whose order they are used; no call waits. Those of an update may lie on the GPU or on the host, each as it likes (host
@@ -84,7 +88,8 @@ typedef struct epcclEpHandle* epcclEpHandle_t;
 
 /** How tokens cross the network. */
 typedef EPCCL_ENUM {
-  EPCCL_EP_STRATEGY_AUTO = 0,   /**< by a cost model, from the actual counts, alike on every rank */
+  EPCCL_EP_STRATEGY_AUTO = 0,   /**< by a cost model, from the actual counts, alike on every rank. Static mode: once, for tokens that go to
+                                     all experts alike, perhaps GATHER; where routing keeps tokens on few nodes set DEDUP */
   EPCCL_EP_STRATEGY_FLAT = 1,   /**< one copy for each destination rank, straight there */
   EPCCL_EP_STRATEGY_GATHER = 2, /**< every token to every node, along the rail; sizes depend on T alone */
   EPCCL_EP_STRATEGY_DEDUP = 3   /**< one copy for each destination node, along the rail, then inside the node */

@@ -7,9 +7,10 @@
  *
  * Errors that any function may return, and that are not said again below: epcclInvalidArgument, before anything begins, where a
  * communicator, event, group or handle is NULL, was destroyed or was never one, where a host stream was destroyed or never was one,
- * where a pointer for a result is NULL, a datatype, operation or flag is unknown, a rank is not in 0..nranks-1, or a buffer is NULL
- * with bytes to move. epcclInvalidUsage for what moves data or waits for other ranks on a communicator that was finalized, or was
- * revoked (then, of a call on a created stream, the stream tells).
+ * where a pointer for a result is NULL, a datatype, operation or flag is unknown, a rank is not in 0..nranks-1, a buffer is NULL
+ * with bytes to move, or counts make a buffer of any rank longer than the address space (2^47 bytes).
+ * epcclInvalidUsage for what moves data or waits for other ranks on a communicator that was finalized, or was revoked (then, of a call
+ * on a created stream, the stream tells), and, on all ranks, for collectives on one that has made 2^38 calls.
  * epcclRemoteError where another rank failed or kept this one waiting longer than the timeout; the communicator has failed then, and
  * is to be destroyed, aborted or shrunk.
  *
@@ -124,7 +125,8 @@ EPCCL_API epcclReason_t epcclGetLastErrorReason(epcclComm_t comm);
  *  setting, that of EPCCL_SOCKET_IFNAME, or of the interface that others can best reach. The port is EPCCL_COMM_ID's if the address is,
  *  it names one and no earlier id of this process uses it; otherwise the system chooses. epcclInvalidArgument or epcclSystemError: that
  *  address is none, or cannot be bound. epcclInvalidUsage: EPCCL_SOCKET_IFNAME (or, where that is unset, NCCL_SOCKET_IFNAME) names no
- *  interface that is up. Local; not part of a group. */
+ *  interface that is up. Local; not part of a group. An id that nobody joins costs a thread and three descriptors
+ *  until the process ends. */
 EPCCL_API epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId);
 
 /** Joins a communicator of `nranks` ranks as `rank` (0 <= rank < nranks). Blocks until all have joined, at most the
@@ -210,8 +212,10 @@ EPCCL_API epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epc
 
 /** Makes a communicator of the ranks of `comm` that are not in `excludeRanksList` (`excludeRanksCount` >= 1 entries, the same on
  *  all who call), in their old order. Exactly those ranks call it; the others may be dead, also the one whose process made the id.
- *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say. epcclRemoteError within
- *  some seconds: a rank that is to come has died.
+ *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say: epcclCommGetLostRanks() tells
+ *  what is known. epcclRemoteError within some seconds: a rank that is to come has died, and the process that made the id lives, or they
+ *  are on this rank's node (whose processes can be seen: not with EPCCL_CMA=0), or it is the first of those that are to come.
+ *  Elsewhere nobody notices: it takes the timeout then, and the text names who is missing, with their ranks in `comm`, too.
  *  epcclInvalidArgument: the list is NULL or empty, has what is no rank of `comm`, or has this rank.
  *  epcclInvalidUsage, on all ranks that wait for them: two ranks keep each other and exclude different ranks, or several
  *  wait for each other in a circle, each for one whose list excludes it.
@@ -229,6 +233,20 @@ EPCCL_API epcclResult_t epcclCommShrink(epcclComm_t comm, int* excludeRanksList,
 EPCCL_API epcclResult_t epcclCommShrinkBeside(epcclComm_t comm, int* excludeRanksList, int excludeRanksCount,
                                               epcclComm_t* newcomm, epcclConfig_t* config, int shrinkFlags,
                                               void (*beside)(epcclComm_t comm));
+
+/** The ranks of `comm`, in ascending order, of which this rank knows that they take no part in anything any more: their process has died or
+ *  ended, they have left (finalized, destroyed, aborted), or they did not answer until a timeout of this or another rank, which waited for
+ *  them, as far as they did not wait themselves. Never this rank. What a text says of a death, this says, too: ask it when a call has failed.
+ *  It asks the process that made the id (of a split or shrink, the new communicator's rank 0), which hears of every death, half a second at
+ *  most; looks at the processes of this rank's node, where these can be seen (not with EPCCL_CMA=0); and tells what was heard before,
+ *  also in a shrink that failed. Where that process is dead, nobody tells of deaths on other nodes. So ranks may know different ones for a
+ *  moment: epcclCommShrink() fails where they do, to be tried again with what this tells then (docs/recovery.md). Who was once told stays so.
+ *  Timeouts of replays of graphs whose kernels make the call, and of threads that a GPU's driver keeps, name nobody here, nor do those of
+ *  making a communicator.
+ *  `*count`: how many there are; the first `capacity` of them are written to `ranks` (NULL is allowed where `capacity` is 0). Local; any
+ *  thread; also of a communicator that has failed or was revoked or finalized. epcclInvalidArgument: `count` is NULL, `capacity` is
+ *  negative, or `ranks` is NULL. */
+EPCCL_API epcclResult_t epcclCommGetLostRanks(epcclComm_t comm, int* ranks, int capacity, int* count);
 
 /** epcclInProgress while something is under way on a nonblocking communicator, or `comm` is still being made; then the first error of
  *  `comm`'s background or remote work (epcclGetLastError(comm) has its text), epcclSuccess while there is none. Never blocks. */
@@ -254,12 +272,20 @@ EPCCL_API epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank);
  *  makes nothing of it. */
 EPCCL_API epcclResult_t epcclCommDevice(epcclComm_t comm, int* device);
 
+/** In the place of a GPU's number: the one whose context is the calling thread's (the first, where there is none); none. */
+#define EPCCL_CURRENT_GPU (-1)
+#define EPCCL_NO_GPU (-2)
+
 /** Memory that every rank of a node can map: transfers inside the node become one copy. Page aligned. Ordinary memory
  *  works too, a little slower. Not tied to a communicator. With EPCCL_DEVICE=cuda it is memory of the calling thread's current
  *  GPU (the first, where there is none). Local. `*ptr` is NULL on error, and where `size` is 0, which is none. epcclSystemError or
  *  epcclUnhandledDeviceError: there is no such memory left. */
 EPCCL_API epcclResult_t epcclMemAlloc(void** ptr, size_t size);
-/** Frees memory of epcclMemAlloc; no work may be using it. NULL is allowed. epcclInvalidArgument: `ptr` is not what epcclMemAlloc
+/** The same, whatever EPCCL_DEVICE is, of a GPU of this process (CUDA_VISIBLE_DEVICES counts) or EPCCL_CURRENT_GPU, or of the host
+ *  (EPCCL_NO_GPU). epcclMemFree() frees it. epcclInvalidArgument: `device` is less than EPCCL_NO_GPU. epcclUnhandledDeviceError: there is no
+ *  such GPU, also because this build has no CUDA. */
+EPCCL_API epcclResult_t epcclMemAllocOn(void** ptr, size_t size, int device);
+/** Frees memory of epcclMemAlloc or epcclMemAllocOn; no work may be using it. NULL is allowed. epcclInvalidArgument: `ptr` is not what they
  *  gave, or is freed already. */
 EPCCL_API epcclResult_t epcclMemFree(void* ptr);
 
@@ -291,9 +317,6 @@ EPCCL_API epcclResult_t epcclCommWindowDeregister(epcclComm_t comm, epcclWindow_
  *  docs/copy-engines.md tells which calls can. */
 EPCCL_API epcclResult_t epcclCommSetCopyEngine(epcclComm_t comm, const char* copyEngine);
 
-/** Of epcclCommCheckCopyEngines(): the GPU whose context is the calling thread's (the first, where there is none); none. */
-#define EPCCL_CURRENT_GPU (-1)
-#define EPCCL_NO_GPU (-2)
 /** Finds out whether copy engines can make this communicator's collectives on GPU memory: each rank has a GPU that this library can
  *  use, each maps memory of the GPUs of its node, EPCCL_COPY_ENGINE is not `never` and, on several nodes, the network reads and writes
  *  GPU memory where it lies (elsewhere messages between nodes pass host memory: that works, but is not what is asked). Collective: every

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 namespace epccl {
 
@@ -19,6 +21,13 @@ bool raise_descriptor_limit() {
   const rlimit raised{limit.now > limit.highest / 2 ? limit.highest : std::max<rlim_t>(2 * limit.now, 1),
                       limit.highest};
   return setrlimit(RLIMIT_NOFILE, &raised) == 0;
+}
+
+Status descriptor_error(int errno_value, const std::string& what, const char* whose) {
+  Status status = system_error(errno_value, what);
+  if (errno_value != EMFILE) return status;
+  return error(status.code(), "{} (RLIMIT_NOFILE of {} process is {}, also its hard limit: ulimit -Hn)",
+               status.message(), whose, descriptor_limit().highest);
 }
 
 void make_room_above(int descriptor) {

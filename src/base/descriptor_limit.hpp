@@ -5,6 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "base/status.hpp"
 
 namespace epccl {
 
@@ -16,6 +19,9 @@ DescriptorLimit descriptor_limit();
 
 /// Doubles the limit, or takes the highest. False: it cannot be raised.
 bool raise_descriptor_limit();
+
+/// As system_error(), of what would have opened a descriptor; where none are left that says so. `whose` text: "this", for who reads it.
+Status descriptor_error(int errno_value, const std::string& what, const char* whose = "this");
 
 /// After `descriptor` was opened: raises the limit where half of it is in use (numbers are given from the lowest on that is free).
 void make_room_above(int descriptor);

@@ -109,7 +109,7 @@ Result<UniqueFd> open_socket(int family) {
   constexpr int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   UniqueFd fd(socket(family, type, 0));
   if (!fd && errno == EMFILE && raise_descriptor_limit()) fd = UniqueFd(socket(family, type, 0));
-  if (!fd) return system_error(errno, "opening a socket");
+  if (!fd) return descriptor_error(errno, "opening a socket");
   make_room_above(fd.get());
   return fd;
 }

@@ -7,7 +7,7 @@ namespace epccl::algorithms {
 namespace {
 
 using Loads = std::array<std::vector<NodeLoad>, 3>;
-constexpr std::array<bool, 3> all_possible{true, true, true};
+constexpr std::array<uint64_t, 3> all_fit{};
 
 /// Four nodes that send as many rows each, in so many messages.
 Loads loads(uint64_t flat, uint64_t gather, uint64_t dedup, uint64_t flat_messages = 24,
@@ -19,7 +19,7 @@ Loads loads(uint64_t flat, uint64_t gather, uint64_t dedup, uint64_t flat_messag
 const topology::Cluster cluster = topology::Cluster::uniform(4, 8);
 
 Strategy chosen(const Loads& of, const CostParameters& cost, std::optional<Strategy> forced = {}) {
-  return choose_strategy(cluster, of, all_possible, 4096, cost, forced).value().strategy;
+  return choose_strategy(cluster, of, all_fit, 4096, cost, forced).value().strategy;
 }
 
 CostParameters slow_wire() {
@@ -61,14 +61,26 @@ TEST(ChooseStrategy, DoesAsItIsTold) {
 
 TEST(ChooseStrategy, LeavesOutWhatDoesNotFit) {
   const auto choice =
-      choose_strategy(cluster, loads(8000, 4000, 2000), {true, true, false}, 4096, slow_wire(), {});
+      choose_strategy(cluster, loads(8000, 4000, 2000), {0, 0, 1 << 20}, 4096, slow_wire(), {});
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->strategy, Strategy::gather);
   EXPECT_LT(choice->seconds[static_cast<size_t>(Strategy::dedup)], 0);
-  const auto refused = choose_strategy(cluster, loads(8000, 4000, 2000), {true, true, false}, 4096,
-                                       slow_wire(), Strategy::dedup);
+  const auto refused =
+      choose_strategy(cluster, loads(8000, 4000, 2000), {0, 0, 1 << 20}, 4096, slow_wire(), Strategy::dedup);
   EXPECT_EQ(refused.status().code(), Code::invalid_argument);
-  EXPECT_NE(refused.status().message().find("dedup"), std::string::npos);
+  EXPECT_NE(refused.status().message().find("dedup, as they do with flat or gather"), std::string::npos);
+}
+
+TEST(ChooseStrategy, SaysHowMuchScratchWouldDo) {
+  const std::array<uint64_t, 3> needed{3 << 20, 2 << 20, 1 << 20};
+  const auto told = [&](std::optional<Strategy> forced) {
+    return choose_strategy(cluster, loads(8000, 4000, 2000), needed, 4096, slow_wire(), forced)
+        .status()
+        .message();
+  };
+  EXPECT_NE(told({}).find("raise EPCCL_SCRATCH_SIZE to 1048576 bytes"), std::string::npos) << told({});
+  EXPECT_NE(told(Strategy::gather).find("gather: raise EPCCL_SCRATCH_SIZE to 2097152 bytes"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ uint64_t targets_of(const EpCase& what, const plan::RankPlan& dispatch) {
   const runtime::HandOutTable table = make_hand_out_table(program, what.cluster);
   EXPECT_EQ(table.hand_outs.size(), program.hand_outs.size());
   EXPECT_EQ(
-      std::ranges::count_if(table.targets, [](const auto& to) { return to.row != device::cuda::no_row; }),
+      std::ranges::count_if(table.targets, [](const auto& to) { return to.row != device::kernels::no_row; }),
       static_cast<std::ptrdiff_t>(rows));
   return table.targets.size();
 }

@@ -231,6 +231,14 @@ class Communicator(Exchanges):
         call("epcclCommGetAsyncError", self._pointer(), ctypes.byref(code))
         return code.value
 
+    def lost_ranks(self) -> list[int]:
+        """The ranks, ascending, of which this one knows that they take no part in anything any more: they have died, have left, or did not
+        answer until a timeout, as far as they did not wait themselves. Ask it when a call has failed: they are what :meth:`shrink` is to
+        exclude (docs/recovery.md). Takes half a second at most; any thread."""
+        ranks, count = (ctypes.c_int * self.size)(), ctypes.c_int()
+        call("epcclCommGetLostRanks", self._pointer(), ranks, self.size, ctypes.byref(count), comm=self._handle)
+        return ranks[: count.value]
+
     def set_timeout(self, seconds: float | None) -> None:
         """How long calls that begin from now on wait for a silent rank, of this rank alone; None: as the communicator was made. Any
         thread."""

@@ -128,11 +128,11 @@ RoundEnd append_flat_allreduce(RoundBuilder& b, Reducer& reducer) {
       b.exchange.uses_scratch(b.messages.send(rank, to, chunk.bytes(), std::array{made}));
   });
   for (const int from : senders) {
-    // In place: only where this rank's own part has left already.
-    std::vector<uint32_t>& left = sent[static_cast<size_t>(from)];
-    left.push_back(b.exchange.opened());
+    // In place: only where this rank's own part has left already. It was cut alike.
+    auto left = sent[static_cast<size_t>(from)].begin();
     reducer.for_each_piece(slice(from), [&](const Range& chunk) {
-      b.messages.recv(from, b.own_output(0, chunk.begin), chunk.bytes(), left);
+      b.messages.recv(from, b.own_output(0, chunk.begin), chunk.bytes(),
+                      std::array{*left++, b.exchange.opened()});
     });
   }
   b.exchange.publish();

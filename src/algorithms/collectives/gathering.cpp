@@ -3,6 +3,8 @@
 //   allgather, two_level   staged: one rank of a node has all that the others have for another node, in one message
 //                          direct: every rank sends its own block to the rank of its rail, which gives it to its node
 //   gather, two_level      staged: one rank of a node sends what its node has; direct: as flat
+#include <span>
+
 #include "algorithms/collectives/building.hpp"
 #include "algorithms/partners.hpp"
 #include "algorithms/speaker.hpp"
@@ -27,12 +29,13 @@ uint64_t bytes_of(const RoundBuilder& b, int blocks) {
   return static_cast<uint64_t>(blocks) * b.piece().bytes();
 }
 
-/// Sends the node's blocks, which lie in own scratch.
+/// Sends the node's blocks, which lie in own scratch, `collected` there by a step each.
 void send_node_blocks(RoundBuilder& b, int to, bool to_scratch, const std::vector<Location>& blocks,
                       const std::vector<uint32_t>& collected) {
   for_each_message_of(b, b.node(), to_scratch, [&](int first, int count) {
-    b.exchange.uses_scratch(b.messages.send(to, blocks[static_cast<size_t>(b.cluster.local_of(first))],
-                                            bytes_of(b, count), collected));
+    const auto local = static_cast<size_t>(b.cluster.local_of(first));
+    const std::span sent = std::span(collected).subspan(local, static_cast<size_t>(count));
+    b.exchange.uses_scratch(b.messages.send(to, blocks[local], bytes_of(b, count), sent));
   });
 }
 

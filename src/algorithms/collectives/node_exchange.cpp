@@ -181,8 +181,12 @@ std::vector<uint32_t> NodeExchange::leave() {
 std::vector<uint32_t> NodeExchange::leave(bool uses_others, std::span<const size_t> users) {
   // The next call has another part of scratch, and the executor sees to it that the next but one waits.
   if (round_.staged && round_.is_last) return {};
-  if (size() == 1) return last_;
   std::vector<uint32_t> waits;
+  if (size() == 1) {
+    // One step for all of them, since whatever uses this part of scratch again waits for what this returns.
+    if (round_.staged && !last_.empty()) waits.push_back(post(2, through_slot, last_));
+    return waits;
+  }
   last_.push_back(opened());
   last_.erase(std::ranges::unique(last_).begin(), last_.end());
   if (uses_others || round_.staged) waits.push_back(post(2, through_slot, last_));

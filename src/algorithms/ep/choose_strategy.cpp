@@ -41,26 +41,31 @@ static double predict(Strategy strategy, const topology::Cluster& cluster, const
 
 Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster,
                                        const std::array<std::vector<NodeLoad>, 3>& loads,
-                                       const std::array<bool, 3>& possible, uint64_t row_bytes,
+                                       const std::array<uint64_t, 3>& scratch_needed, uint64_t row_bytes,
                                        const CostParameters& cost, std::optional<Strategy> forced) {
   StrategyChoice choice;
   double best = -1;
   for (const Strategy strategy : {Strategy::dedup, Strategy::flat, Strategy::gather}) {
     const auto index = static_cast<size_t>(strategy);
-    choice.seconds[index] = possible[index] ? predict(strategy, cluster, loads[index], row_bytes, cost) : -1;
-    const bool allowed = possible[index] && (!forced || *forced == strategy);
+    const bool fits = scratch_needed[index] == 0;
+    choice.seconds[index] = fits ? predict(strategy, cluster, loads[index], row_bytes, cost) : -1;
+    const bool allowed = fits && (!forced || *forced == strategy);
     if (!allowed || (best >= 0 && choice.seconds[index] >= best)) continue;
     best = choice.seconds[index];
     choice.strategy = strategy;
   }
   if (best >= 0) return choice;
   std::string others;
-  for (const Strategy strategy : {Strategy::dedup, Strategy::flat, Strategy::gather})
-    if (possible[static_cast<size_t>(strategy)])
+  uint64_t enough = UINT64_MAX;
+  for (const Strategy strategy : {Strategy::dedup, Strategy::flat, Strategy::gather}) {
+    const uint64_t needed = scratch_needed[static_cast<size_t>(strategy)];
+    if (needed == 0)
       others += fmt::format("{}{}", others.empty() ? ", as they do with " : " or ", to_string(strategy));
+    if (!forced || *forced == strategy) enough = std::min(enough, needed);
+  }
   return error(Code::invalid_argument,
-               "rows of {} bytes do not fit into scratch{}{}{}: raise EPCCL_SCRATCH_SIZE", row_bytes,
-               forced ? " with strategy " : "", forced ? to_string(*forced) : "", others);
+               "rows of {} bytes do not fit into scratch{}{}{}: raise EPCCL_SCRATCH_SIZE to {} bytes",
+               row_bytes, forced ? " with strategy " : "", forced ? to_string(*forced) : "", others, enough);
 }
 
 }  // namespace epccl::algorithms

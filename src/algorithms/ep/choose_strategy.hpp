@@ -23,11 +23,11 @@ struct StrategyChoice {
   std::array<double, 3> seconds{};  // predicted, by strategy; < 0: not possible here
 };
 
-/// `loads[strategy][node]`; `possible[strategy]`: rows fit into scratch. A pure function of its arguments: equal on every rank.
-/// Error when no strategy, or not the `forced` one, is possible.
+/// `loads[strategy][node]`; `scratch_needed[strategy]`: 0, or, where rows do not fit into scratch, the bytes with which they would. A pure
+/// function of its arguments: equal on every rank. Error when rows fit with no strategy, or not with the `forced` one.
 Result<StrategyChoice> choose_strategy(const topology::Cluster& cluster,
                                        const std::array<std::vector<NodeLoad>, 3>& loads,
-                                       const std::array<bool, 3>& possible, uint64_t row_bytes,
+                                       const std::array<uint64_t, 3>& scratch_needed, uint64_t row_bytes,
                                        const CostParameters& cost, std::optional<Strategy> forced);
 
 }  // namespace epccl::algorithms

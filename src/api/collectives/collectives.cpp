@@ -71,7 +71,12 @@ Result<Blocks> read_blocks(const PerRank& counts, const PerRank& displs, int ran
     EPCCL_ASSIGN(const uint64_t offset, displs.bytes(peer, element));
     blocks.bytes.push_back(bytes);
     blocks.offsets.push_back(offset);
-    if (bytes > 0) blocks.extent = std::max(blocks.extent, offset + bytes);
+    if (bytes == 0) continue;  // then any place is right
+    if (offset + bytes > most_bytes)
+      return error(Code::invalid_argument,
+                   "{}[{}] {} at {} {}: x {} bytes overflows the address space ({} bytes)", counts.name, peer,
+                   counts.values[peer], displs.name, displs.values[peer], element, most_bytes);
+    blocks.extent = std::max(blocks.extent, offset + bytes);
   }
   return blocks;
 }

@@ -28,6 +28,18 @@ struct Arguments {
   epcclStream_t stream;
 };
 
+/// Of the longest buffer of any rank.
+uint64_t most_blocks(Collective kind, int ranks) {
+  switch (kind) {
+    case Collective::allreduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+      return 1;
+    default:
+      return static_cast<uint64_t>(ranks);
+  }
+}
+
 /// Bytes of a rank's buffers.
 struct Extents {
   uint64_t send, recv;
@@ -55,7 +67,7 @@ Status run(const Arguments& args) {
   EPCCL_ASSIGN(CommPtr communicator, find_usable_communicator(args.comm));
   EPCCL_ASSIGN(const uint64_t element, datatype_bytes(args.datatype));
   EPCCL_TRY(
-      checked_bytes("count", args.count, element, static_cast<uint64_t>(communicator->ranks())).status());
+      checked_bytes("count", args.count, element, most_blocks(args.kind, communicator->ranks())).status());
   if (algorithms::has_root(args.kind)) EPCCL_TRY(check_rank("root", args.root, communicator->ranks()));
   runtime::CollectiveCall call;
   call.what = {args.kind, args.count * element, args.root, element};

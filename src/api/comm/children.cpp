@@ -14,7 +14,7 @@
 #include "api/groups/ticket.hpp"
 #include "api/handles/arguments.hpp"
 #include "api/handles/last_error.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 
 namespace epccl::api {
 namespace {

@@ -127,6 +127,20 @@ Status query(epcclComm_t comm, const char* what, T* out, Get get) {
   return {};
 }
 
+Status get_lost_ranks(epcclComm_t comm, int* ranks, int capacity, int* count) {
+  EPCCL_ASSIGN(const CommPtr communicator, find_communicator(comm));
+  if (count == nullptr) return {Code::invalid_argument, "count is NULL"};
+  *count = 0;
+  if (capacity < 0) return error(Code::invalid_argument, "capacity {} is negative", capacity);
+  if (ranks == nullptr && capacity > 0)
+    return error(Code::invalid_argument, "ranks is NULL, with room for {}", capacity);
+  for (const int rank : communicator->lost_ranks()) {
+    if (*count < capacity) ranks[*count] = rank;
+    ++*count;
+  }
+  return {};
+}
+
 }  // namespace
 }  // namespace epccl::api
 
@@ -245,6 +259,10 @@ epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds) {
     communicator->set_timeout(seconds);
     return {};
   });
+}
+
+epcclResult_t epcclCommGetLostRanks(epcclComm_t comm, int* ranks, int capacity, int* count) {
+  return guarded([&] { return get_lost_ranks(comm, ranks, capacity, count); });
 }
 
 epcclResult_t epcclCommCount(epcclComm_t comm, int* count) {

@@ -5,7 +5,7 @@
 #include "api/groups/group.hpp"
 #include "api/handles/handles.hpp"
 #include "api/handles/last_error.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "runtime/comm/engine_reach.hpp"
 
 namespace epccl::api {

@@ -14,7 +14,7 @@
 #include "api/handles/arguments.hpp"
 #include "api/handles/last_error.hpp"
 #include "base/caught.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "runtime/bootstrap/unique_id.hpp"
 
 namespace epccl::api {

@@ -77,7 +77,7 @@ Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice
   EPCCL_TRY(on.engines->prepare_for(choice));
   const bool may_be_flat = group.options().strategy.value_or(ep::Strategy::flat) == ep::Strategy::flat;
   const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
-  if (choice.engines && may_be_flat && ranks > device::cuda::max_peers)
+  if (choice.engines && may_be_flat && ranks > device::kernels::max_peers)
     return runtime::EngineChoice{false, false, "more ranks than a kernel can name, if the strategy is FLAT"};
   // On one node the host makes the layouts of these runs, and what is made of them.
   if (choice.by_cores && replays && group.cluster().nodes() == 1)

@@ -11,6 +11,7 @@
 #include "api/groups/first_call.hpp"
 #include "api/handles/arguments.hpp"
 #include "base/log.hpp"
+#include "ep/calls/row_call.hpp"
 #include "ep/calls/staged_transfer.hpp"
 #include "ep/kernels/kernel_transfer.hpp"
 
@@ -257,6 +258,7 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
   call.received_topk = {data_of<void>(received_topk), received_topk.rows(), received_topk.columns()};
   call.received_topk_wide = received_topk.datatype == epcclInt64;
   call.weighted = options.weighted != 0;
+  EPCCL_TRY(ep::check_alone(target->handle->rules(), call));
   EPCCL_TRY(check_no_ep_in_group());
   const std::array tensors{&tokens,        &weights,         &scales,          &received,
                            &received_topk, &received_scales, &received_weights};
@@ -302,6 +304,7 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
   call.combined_weights = {data_of<float>(combined_weights), combined_weights.rows(),
                            combined_weights.columns()};
   call.weighted = options.weighted != 0;
+  EPCCL_TRY(ep::check_alone(target->handle->rules(), call));
   EPCCL_TRY(check_no_ep_in_group());
   const std::array tensors{&tokens, &weights, &combined, &combined_weights};
   EPCCL_TRY(check_apart(tensors, 2));

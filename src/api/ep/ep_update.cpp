@@ -248,10 +248,10 @@ struct UpdateOnDevice {
       return to;
     };
     const auto numbers = [&](const Tensor& tensor) {
-      return device::cuda::CountersParameters::Numbers{written(tensor),
-                                                       tensor.datatype == epcclInt64 ? 1U : 0U};
+      return device::kernels::CountersParameters::Numbers{written(tensor),
+                                                          tensor.datatype == epcclInt64 ? 1U : 0U};
     };
-    device::cuda::CountersParameters& counters = placed.routing.counters;
+    device::kernels::CountersParameters& counters = placed.routing.counters;
     counters.expert_counters = numbers(update.counters.expert_counters);
     counters.expert_offsets = numbers(update.counters.expert_offsets);
     counters.dropped_counters = numbers(update.counters.dropped_counters);

@@ -44,9 +44,9 @@ const char* datatype_name(epcclDataType_t datatype) {
 Result<uint64_t> checked_bytes(const char* what, size_t count, uint64_t element_bytes, uint64_t blocks) {
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<uint64_t>(count), element_bytes, &bytes) ||
-      __builtin_mul_overflow(bytes, blocks, &bytes) || bytes > INT64_MAX)
-    return error(Code::invalid_argument, "{} {} x {} bytes x {} ranks overflows", what, count, element_bytes,
-                 blocks);
+      __builtin_mul_overflow(bytes, blocks, &bytes) || bytes > most_bytes)
+    return error(Code::invalid_argument, "{} {} x {} bytes{} overflows the address space ({} bytes)", what,
+                 count, element_bytes, blocks == 1 ? "" : fmt::format(" x {} ranks", blocks), most_bytes);
   return bytes;
 }
 

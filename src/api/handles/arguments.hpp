@@ -13,7 +13,10 @@ namespace epccl::api {
 Result<uint64_t> datatype_bytes(epcclDataType_t datatype);
 const char* datatype_name(epcclDataType_t datatype);
 
-/// count * element bytes * blocks, with the overflow checked; `what` names the argument.
+/// A buffer has no more: the user's part of the address space.
+inline constexpr uint64_t most_bytes = uint64_t{1} << 47;
+
+/// count * element bytes * blocks, which must not be more than that; `what` names the argument.
 Result<uint64_t> checked_bytes(const char* what, size_t count, uint64_t element_bytes, uint64_t blocks);
 
 /// A buffer that must not be NULL unless it is empty.

@@ -56,6 +56,38 @@ CallShape shape_of_captured(const Handle& handle, uint32_t tokens) {
   return shape;
 }
 
+Status check_alone(const SlotRules& rules, const DispatchCall& call) {
+  const bool to_float8 = call.received_type == Element::float8_e4m3;
+  if (!quantises(call) && call.type != call.received_type)
+    return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call.type),
+                 to_string(call.received_type));
+  if (call.type == Element::float8_e4m3 && !call.scales.given())
+    return {Code::invalid_argument, "float8 tokens need scales"};
+  if (call.type != Element::float8_e4m3 && call.scales.given())
+    return error(Code::invalid_argument, "inputs.scales go with float8 tokens, but these are {}",
+                 to_string(call.type));
+  if (to_float8 && !call.received_scales.given())
+    return {Code::invalid_argument, "a float8 output needs outputs.scales: its numbers mean nothing without"};
+  if (!to_float8 && call.received_scales.given())
+    return error(Code::invalid_argument, "outputs.scales go with a float8 output, but this one is {}",
+                 to_string(call.received_type));
+  if (call.weighted && (rules.layout != SlotLayout::expert_major || to_float8))
+    return {Code::invalid_argument, "a weighted dispatch needs the expert-major layout, and no float8"};
+  if ((call.received_weights.given() || call.weighted) && !call.weights.given())
+    return {Code::invalid_argument, "the output wants weights, but the input has none"};
+  return {};
+}
+
+Status check_alone(const SlotRules& rules, const CombineCall& call) {
+  if (call.type == Element::float8_e4m3) return {Code::invalid_argument, "float8 rows cannot be combined"};
+  if (call.weighted && rules.layout != SlotLayout::expert_major)
+    return {Code::invalid_argument,
+            "a weighted combine needs the expert-major layout: other rows hold several experts"};
+  if (!call.weights.given() && call.combined_weights.given())
+    return {Code::invalid_argument, "the output wants weights, but the input has none"};
+  return {};
+}
+
 Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
   const bool to_float8 = call.received_type == Element::float8_e4m3;
   const uint64_t tokens = shape.tokens, slots = shape.slots, scales = device::e4m3_scales(call.hidden);
@@ -70,23 +102,6 @@ Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
                  tokens);
   if (call.received_rows < slots)
     return error(Code::invalid_argument, "the output has {} rows, but {} come", call.received_rows, slots);
-  if (!quantises(call) && call.type != call.received_type)
-    return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call.type),
-                 to_string(call.received_type));
-  if (call.type == Element::float8_e4m3 && !call.scales.given())
-    return {Code::invalid_argument, "float8 tokens need scales"};
-  if (call.type != Element::float8_e4m3 && call.scales.given())
-    return error(Code::invalid_argument, "inputs.scales go with float8 tokens, but these are {}",
-                 to_string(call.type));
-  if (to_float8 && !call.received_scales.given())
-    return {Code::invalid_argument, "a float8 output needs outputs.scales: its numbers mean nothing without"};
-  if (!to_float8 && call.received_scales.given())
-    return error(Code::invalid_argument, "outputs.scales go with a float8 output, but this one is {}",
-                 to_string(call.received_type));
-  if (call.weighted && (!shape.by_expert || call.received_type == Element::float8_e4m3))
-    return {Code::invalid_argument, "a weighted dispatch needs the expert-major layout, and no float8"};
-  if ((call.received_weights.given() || call.weighted) && !call.weights.given())
-    return {Code::invalid_argument, "the output wants weights, but the input has none"};
   EPCCL_TRY(check_shape("inputs.topk_weights", call.weights, tokens, shape.k));
   EPCCL_TRY(check_shape("inputs.scales", call.scales, tokens, scales));
   EPCCL_TRY(check_shape("outputs.topk_weights", call.received_weights, slots, shape.by_expert ? 1 : shape.k));
@@ -100,20 +115,14 @@ Status check_combine(const CallShape& shape, const CombineCall& call, bool has_w
   if (token_bytes > limit)
     return error(Code::invalid_argument, "a token of {} bytes: the group's max_token_bytes is {}",
                  token_bytes, limit);
-  if (call.type == Element::float8_e4m3) return {Code::invalid_argument, "float8 rows cannot be combined"};
   if (call.token_rows < shape.slots)
     return error(Code::invalid_argument, "the input has {} rows, but {} were dispatched", call.token_rows,
                  shape.slots);
   if (call.combined_rows < shape.tokens)
     return error(Code::invalid_argument, "the output has {} rows, but the handle has {} tokens",
                  call.combined_rows, shape.tokens);
-  if (call.weighted && !shape.by_expert)
-    return {Code::invalid_argument,
-            "a weighted combine needs the expert-major layout: other rows hold several experts"};
   if (call.weighted && !has_weights)
     return {Code::invalid_argument, "a weighted combine needs the weights of a dispatch with this handle"};
-  if (!call.weights.given() && call.combined_weights.given())
-    return {Code::invalid_argument, "the output wants weights, but the input has none"};
   EPCCL_TRY(check_shape("inputs.topk_weights", call.weights, shape.slots, shape.by_expert ? 1 : shape.k));
   return check_shape("outputs.topk_weights", call.combined_weights, shape.tokens, shape.k);
 }

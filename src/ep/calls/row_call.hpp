@@ -34,7 +34,10 @@ CallShape shape_of(const Handle& handle);
 /// Of static mode, where an update of so many tokens is one of a graph, of whose routing the host knows no more.
 CallShape shape_of_captured(const Handle& handle, uint32_t tokens);
 
-/// What is wrong with a call's arguments; what its arrays hold is not looked at.
+// What is wrong with a call's arguments in themselves, whatever the routing.
+Status check_alone(const SlotRules& rules, const DispatchCall& call);
+Status check_alone(const SlotRules& rules, const CombineCall& call);
+/// What is wrong with the arguments of a call that is well alone; what its arrays hold is not looked at.
 Status check_dispatch(const CallShape& shape, const DispatchCall& call);
 /// `has_weights`: those of a dispatch are there.
 Status check_combine(const CallShape& shape, const CombineCall& call, bool has_weights);

@@ -4,12 +4,12 @@
 #include <cstring>
 
 #include "algorithms/tables/table_exchange.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "ep/handle/array_pieces.hpp"
 
 namespace epccl::ep {
 
-using namespace device::cuda;
+using namespace device::kernels;
 using device::CopyWork;
 using device::MemoryKind;
 using runtime::PeerRows;

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/device.hpp"
+#include "device/kernels/layout_parameters.hpp"
 #include "ep/handle/device_token_streams.hpp"
 #include "ep/handle/group.hpp"
 #include "ep/handle/kernel_tables.hpp"
@@ -31,8 +31,8 @@ struct RoutingOnDevice {
   const std::byte* table = nullptr;
   bool wide = true;  // int64, else int32
   uint32_t tokens = 0, k = 0;
-  device::cuda::CountersParameters counters;  // its Numbers
-  uint8_t* dropped = nullptr;                 // [tokens, k]; null: not asked for
+  device::kernels::CountersParameters counters;  // its Numbers
+  uint8_t* dropped = nullptr;                    // [tokens, k]; null: not asked for
 };
 
 class DeviceLayout {
@@ -69,7 +69,7 @@ class DeviceLayout {
                     const RoutingOnDevice& routing);
   /// `wrong_entries`: of each rank, in pinned memory: told instead of headers().
   Status make_again(device::Queue& queue, const RoutingOnDevice& routing,
-                    device::cuda::WrongEntry* wrong_entries);
+                    device::kernels::WrongEntry* wrong_entries);
   /// Makes the layout of no tokens, once and now, if there is none yet: what a graph may use before it has made one. Before peers
   /// know of this layout.
   Status make_sure(runtime::KernelCalls& kernels);
@@ -113,11 +113,11 @@ class DeviceLayout {
   Status upload_places(device::Queue& queue);
   Head head_of(const SourceHeader& header, const RoutingOnDevice& routing) const;
   /// What brings a record to `record`.
-  static std::vector<device::cuda::SmallCopy> record_copies(const std::byte* head,
-                                                            const RoutingOnDevice& routing,
-                                                            std::byte* record);
+  static std::vector<device::kernels::SmallCopy> record_copies(const std::byte* head,
+                                                               const RoutingOnDevice& routing,
+                                                               std::byte* record);
   Status queue_layout(device::Queue& queue, const RoutingOnDevice& routing,
-                      device::cuda::WrongEntry* wrong_entries);
+                      device::kernels::WrongEntry* wrong_entries);
   Result<int64_t> entry(int source, uint32_t at, bool wide);
   /// In told_.
   uint64_t entry_at() const;
@@ -126,10 +126,10 @@ class DeviceLayout {
   const SlotRules rules_;
   runtime::StagedCalls& from_;
   const uint64_t record_bytes_;
-  device::cuda::LayoutParameters parameters_;
-  device::cuda::TermsParameters terms_;
-  std::vector<device::cuda::ExpertPlace> experts_;
-  std::vector<device::cuda::RankPlace> ranks_;
+  device::kernels::LayoutParameters parameters_;
+  device::kernels::TermsParameters terms_;
+  std::vector<device::kernels::ExpertPlace> experts_;
+  std::vector<device::kernels::RankPlace> ranks_;
   std::vector<uint32_t> record_of_;         // by rank: which of the records is its
   runtime::DeviceRooms::Borrowed records_;  // that peers can map
   runtime::DeviceRooms::Borrowed numbers_;  // of the layout

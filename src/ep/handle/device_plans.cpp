@@ -11,8 +11,8 @@
 namespace epccl::ep {
 namespace {
 
-using device::cuda::Target;
-using device::cuda::Term;
+using device::kernels::Target;
+using device::kernels::Term;
 using plan::RowTerm;
 
 // Kernels read the host's terms as they are.

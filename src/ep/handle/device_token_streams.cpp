@@ -4,13 +4,13 @@
 #include <cstring>
 #include <utility>
 
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "ep/handle/array_pieces.hpp"
 #include "ep/handle/device_plans.hpp"
 
 namespace epccl::ep {
 
-using namespace device::cuda;
+using namespace device::kernels;
 using device::CopyWork;
 using device::MemoryKind;
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/kernels/token_stream_parameters.hpp"
 #include "device/device.hpp"
+#include "device/kernels/token_stream_parameters.hpp"
 #include "ep/handle/group.hpp"
 #include "ep/layout/layout.hpp"
 #include "ep/layout/token_stream_places.hpp"
@@ -33,10 +33,10 @@ class DeviceTokenStreams {
   /// Queues what brings it to the device, unless it is there.
   Status use(device::Queue& queue, const std::shared_ptr<const StreamFrame>& frame);
   /// What of the sources' tables fill is to find for these streams.
-  void relay_by(device::cuda::LayoutParameters& layout) const;
+  void relay_by(device::kernels::LayoutParameters& layout) const;
   /// Queues what makes the lists, behind the kernels of `layout` and of the terms of its own tokens' sums.
-  Status queue_lists(device::Queue& queue, const device::cuda::LayoutParameters& layout,
-                     const device::cuda::TermsParameters& own) const;
+  Status queue_lists(device::Queue& queue, const device::kernels::LayoutParameters& layout,
+                     const device::kernels::TermsParameters& own) const;
 
   // When that is through:
   /// Of the routing; its tables have counts only.
@@ -59,9 +59,9 @@ class DeviceTokenStreams {
   const StreamLimits most_;
   uint64_t sources_ = 0, most_handed_ = 0, most_rows_ = 0, places_bytes_ = 0;
   std::shared_ptr<const StreamFrame> frame_;
-  device::cuda::TokenStreamParameters parameters_;
+  device::kernels::TokenStreamParameters parameters_;
   const uint32_t* relays_ = nullptr;
-  device::cuda::Target *relayed_ = nullptr, *handed_ = nullptr;
+  device::kernels::Target *relayed_ = nullptr, *handed_ = nullptr;
   runtime::DeviceRooms::Borrowed there_;   // of the device
   runtime::DeviceRooms::Borrowed places_;  // pinned: of frame_, on their way
   runtime::DeviceRooms::Borrowed counts_;  // pinned: of the routing

@@ -27,6 +27,7 @@ SourceHeader Handle::describe(const TopK& topk) const {
   header.pad = rules_.pad ? 1 : 0;
   header.undefined_padding = rules_.undefined_padding ? 1 : 0;
   header.group = group_->number();
+  header.handle = number();
   header.chunk_bytes = network_parameters().chunk_bytes;
   if (topk.tokens > options.max_tokens) {
     header.problem = SourceHeader::too_many_tokens;
@@ -43,10 +44,13 @@ SourceHeader Handle::describe(const TopK& topk) const {
   return header;
 }
 
+std::string Handle::layout_kind() const {
+  if (!static_) return "ep layout";
+  return fmt::format("ep static layout of {} tokens top-{}", rules_.max_tokens, rules_.max_topk);
+}
+
 std::string Handle::layout_text() const {
-  if (!static_) return fmt::format("ep layout, handle {}", number());
-  return fmt::format("ep static layout of {} tokens top-{}, handle {}", rules_.max_tokens, rules_.max_topk,
-                     number());
+  return fmt::format("{}, handle {}", layout_kind(), number());
 }
 
 algorithms::Parameters Handle::network_parameters() const {
@@ -65,7 +69,7 @@ Status Handle::exchange(SourceHeader header, const TopK& topk) {
     }
   }
   if (static_) {
-    EPCCL_TRY(static_->gather(header, topk, layout_text()));
+    EPCCL_TRY(static_->gather(header, topk, layout_name()));
     EPCCL_ASSIGN(sources_, static_->layouts());
     return {};
   }
@@ -86,7 +90,7 @@ Status Handle::exchange_messages(const SourceHeader& header) {
     bytes[rank] = own_messages_.begin[rank + 1] * sizeof(uint32_t) - at[rank];
   }
   sources_.clear();
-  EPCCL_TRY(communicator().alltoallv_unknown(layout_text(), own_messages_.words.data(), bytes, at, messages_,
+  EPCCL_TRY(communicator().alltoallv_unknown(layout_name(), own_messages_.words.data(), bytes, at, messages_,
                                              offsets));
   for (size_t source = 0; source < ranks; ++source) {
     const std::span words(reinterpret_cast<const uint32_t*>(messages_.data() + offsets[source]),
@@ -99,16 +103,23 @@ Status Handle::exchange_messages(const SourceHeader& header) {
   return {};
 }
 
+// With which the rows of this source would fit.
+uint64_t Handle::scratch_for(int source, Strategy strategy) const {
+  const uint32_t k = static_ ? rules_.max_topk : sources_[static_cast<size_t>(source)].header.k;
+  return scratch_needed(group_->cluster(), source, strategy,
+                        group_->options().max_token_bytes + k * sizeof(float), static_ ? any_k : k);
+}
+
 Status Handle::choose() {
   const topology::Cluster& cluster = group_->cluster();
   std::array<std::vector<algorithms::NodeLoad>, 3> loads;
-  std::array<bool, 3> possible{true, true, true};
+  std::array<uint64_t, 3> lacking{};
   for (auto& of_strategy : loads) of_strategy.resize(static_cast<size_t>(cluster.nodes()));
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     const SourceHeader& header = sources_[static_cast<size_t>(rank)].header;
     for (size_t i = 0; i < strategies.size(); ++i) {
       const uint32_t block = header.block_tokens[i];
-      possible[i] = possible[i] && block > 0;
+      if (block == 0) lacking[i] = std::max(lacking[i], scratch_for(rank, strategies[i]));
       auto& load = loads[i][static_cast<size_t>(cluster.node_of(rank))];
       load.rows += header.network_rows[i];
       const uint64_t tokens = static_ ? rules_.max_tokens : header.tokens;
@@ -116,7 +127,7 @@ Status Handle::choose() {
     }
   }
   EPCCL_ASSIGN(const algorithms::StrategyChoice choice,
-               algorithms::choose_strategy(cluster, loads, possible, group_->options().max_token_bytes,
+               algorithms::choose_strategy(cluster, loads, lacking, group_->options().max_token_bytes,
                                            communicator().cost(), group_->options().strategy));
   strategy_ = choice.strategy;
   turn_blocks_ = UINT32_MAX;
@@ -208,6 +219,7 @@ uint32_t Handle::k_of_routing(const TopK& topk) const {
 }
 
 Status Handle::update(const TopK& topk, bool on_device) {
+  take_number();
   on_device_ = on_device;
   Status status = update_as(describe(topk), topk);
   if (!status.ok()) failure_ = status;  // what was known is of the routing before
@@ -215,7 +227,6 @@ Status Handle::update(const TopK& topk, bool on_device) {
 }
 
 Status Handle::update_as(const SourceHeader& header, const TopK& topk) {
-  if (!number_) number_ = communicator().next_number();
   failure_ = {};
   dispatch_row_bytes = combine_row_bytes = 0;
   set_has_weights(false);
@@ -274,6 +285,7 @@ Status Handle::agree_on(const TopK& sizes, const std::string& text, Status& agre
 
 // The other ranks learn of what is wrong with the table from the header, which names no problem.
 Status Handle::update_again(const TopK& topk, bool on_device, Status& wrong) {
+  take_number();
   on_device_ = on_device;
   SourceHeader header = describe(topk);
   again_.clear();

@@ -52,8 +52,8 @@ class Handle {
   // In static mode, before updates that are made again and again:
   /// Collective: what the ranks' handles must agree on, and what follows from maxima, once; then it does nothing. Later failure().
   Status agree();
-  /// Collective: the same, and what is wrong with tables of these sizes, whatever they hold. `text` as of
-  /// Communicator::run_plan(), added to layout_text(). `agreed`: what all ranks found alike.
+  /// Collective: the same, and what is wrong with tables of these sizes, whatever they hold. `text` is added
+  /// to layout_text(), and equal on ranks that agree. `agreed`: what all ranks found alike.
   Status agree_on(const TopK& sizes, const std::string& text, Status& agreed);
   /// As update(), but an entry that names no expert counts as unused. `wrong`: the first of them, alike on every rank; ok: none.
   Status update_again(const TopK& topk, bool on_device, Status& wrong);
@@ -67,6 +67,7 @@ class Handle {
     return check_headers(headers, group_->options(), rules_.max_topk);
   }
   bool agreed() const { return agreed_; }
+  /// After the first update.
   SourceHeader describe(const TopK& topk) const;
   /// The routing is now the one that `layout` has made. `headers`: what the ranks have said; failure() tells what is wrong with that.
   void take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
@@ -82,6 +83,8 @@ class Handle {
   uint32_t number() const { return number_.value_or(0); }
   /// What an update is called; equal on ranks that agree.
   std::string layout_text() const;
+  /// Likewise. Ranks of different nodes tell each other in it which handle they mean: what comes of that all of them know alike.
+  runtime::CallName layout_name() const { return {layout_text(), layout_kind()}; }
 
   Group& group() const { return *group_; }
   runtime::Communicator& communicator() const { return group_->communicator(); }
@@ -148,12 +151,17 @@ class Handle {
   };
 
   static Status no_routing();
+  std::string layout_kind() const;
+  void take_number() {
+    if (!number_) number_ = communicator().next_number();
+  }
   Status update_as(const SourceHeader& header, const TopK& topk);
   uint32_t k_of_routing(const TopK& topk) const;
   /// How blocks of tokens go to other nodes.
   algorithms::Parameters network_parameters() const;
   Status exchange(SourceHeader header, const TopK& topk);
   Status exchange_messages(const SourceHeader& header);
+  uint64_t scratch_for(int source, Strategy strategy) const;
   Status choose();
   Status find_dropped(const TopK& topk);
   Result<std::vector<uint32_t>> entries_before();

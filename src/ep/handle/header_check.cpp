@@ -15,6 +15,12 @@ Status check_headers(std::span<const SourceHeader> headers, const GroupOptions& 
           "ranks disagree on the EP group of the handle: rank 0 has group {}, rank {} group {} (in the "
           "order in which these were made)",
           headers[0].group, rank, headers[rank].group);
+  for (size_t rank = 0; rank < headers.size(); ++rank)
+    if (headers[rank].handle != headers[0].handle)
+      return error(Code::invalid_usage,
+                   "ranks disagree on the EP handle: rank 0 updates handle {}, rank {} handle {} (groups and "
+                   "handles are numbered together, handles by their first updates)",
+                   headers[0].handle, rank, headers[rank].handle);
   for (size_t rank = 0; rank < headers.size(); ++rank) {
     const SourceHeader &theirs = headers[rank], &first = headers[0];
     switch (theirs.problem) {

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "ep/handle/array_pieces.hpp"
 #include "ep/handle/handle.hpp"
 
 namespace epccl::ep {
 namespace {
 
-using device::cuda::no_row;
-using device::cuda::Target;
-using device::cuda::Term;
+using device::kernels::no_row;
+using device::kernels::Target;
+using device::kernels::Term;
 
 constexpr uint8_t alone = Term::rank_sum | Term::node_sum;
 
@@ -84,8 +84,8 @@ void KernelTables::place_sections() {
   });
 }
 
-void KernelTables::make_by(device::cuda::LayoutParameters& layout,
-                           device::cuda::TermsParameters& terms) const {
+void KernelTables::make_by(device::kernels::LayoutParameters& layout,
+                           device::kernels::TermsParameters& terms) const {
   layout.targets = targets_.there;
   layout.homes = homes_.there;
   layout.home_counts = home_counts_.there;
@@ -147,15 +147,15 @@ Status KernelTables::need_targets(const Handle& handle, device::Queue& queue) {
 Status KernelTables::need_terms(const Handle& handle, device::Queue& queue) {
   if (has_terms_) return {};
   EPCCL_TRY(need_targets(handle, queue));
-  device::cuda::TermsParameters parameters;
+  device::kernels::TermsParameters parameters;
   parameters.targets = targets_.there;
   parameters.rows.most = handle.tokens();
   parameters.width = handle.k();
   parameters.by_expert = handle.node_slots().by_expert() ? 1 : 0;
   parameters.terms = terms_.there;
   parameters.counts = term_counts_.there;
-  EPCCL_ASSIGN(const device::cuda::Grid grid, device::cuda::grid_of(queue));
-  EPCCL_TRY(device::cuda::queue_kernel(queue, device::cuda::terms_launch(parameters, grid)));
+  EPCCL_ASSIGN(const device::kernels::Grid grid, device::kernels::grid_of(queue));
+  EPCCL_TRY(device::kernels::queue_kernel(queue, device::kernels::terms_launch(parameters, grid)));
   has_terms_ = true;
   return {};
 }

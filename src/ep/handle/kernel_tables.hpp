@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/status.hpp"
-#include "device/cuda/kernels/layout_parameters.hpp"
 #include "device/device.hpp"
+#include "device/kernels/layout_parameters.hpp"
 #include "runtime/streams/device_rooms.hpp"
 
 namespace epccl::ep {
@@ -28,7 +28,7 @@ class KernelTables {
   /// Whose tables kernels make, before a call asks for them: bytes() of the device's memory.
   KernelTables(const Limits& limits, runtime::DeviceRooms::Borrowed there);
   /// Where they are to make them; terms follow from targets.
-  void make_by(device::cuda::LayoutParameters& layout, device::cuda::TermsParameters& terms) const;
+  void make_by(device::kernels::LayoutParameters& layout, device::kernels::TermsParameters& terms) const;
 
   // Each queues what makes its tables, if they are not there yet.
   /// Where a token's rows are, and the terms of the sum of them.
@@ -42,20 +42,20 @@ class KernelTables {
   Status need_given(const Handle& handle, device::Queue& queue);
 
   // Addresses of the device.
-  const device::cuda::Target* targets() const { return targets_.there; }  // [tokens, k]
-  const device::cuda::Term* terms() const { return terms_.there; }        // [tokens, k]
-  const uint32_t* term_counts() const { return term_counts_.there; }      // [tokens]
-  const uint32_t* row_entries() const { return row_entries_.there; }      // [rows]; expert-major
-  const int32_t* row_topk() const { return row_topk_.there; }             // [rows, k]; not expert-major
-  const device::cuda::Term* row_terms() const {
+  const device::kernels::Target* targets() const { return targets_.there; }  // [tokens, k]
+  const device::kernels::Term* terms() const { return terms_.there; }        // [tokens, k]
+  const uint32_t* term_counts() const { return term_counts_.there; }         // [tokens]
+  const uint32_t* row_entries() const { return row_entries_.there; }         // [rows]; expert-major
+  const int32_t* row_topk() const { return row_topk_.there; }                // [rows, k]; not expert-major
+  const device::kernels::Term* row_terms() const {
     return row_terms_.there;
   }  // [rows]: itself, weighted; expert-major
   const uint32_t* row_counts() const {
     return row_counts_.there;
   }  // [rows]: 0 where it only pads; expert-major
-  const device::cuda::Term* homes() const { return homes_.there; }      // [tokens, k]: of single weights
+  const device::kernels::Term* homes() const { return homes_.there; }   // [tokens, k]: of single weights
   const uint32_t* home_counts() const { return home_counts_.there; }    // [tokens, k]: 0 where there is none
-  const device::cuda::Term* given() const { return given_.there; }      // [rows, k]: of single weights
+  const device::kernels::Term* given() const { return given_.there; }   // [rows, k]: of single weights
   const uint32_t* given_counts() const { return given_counts_.there; }  // [rows, k]: 0 where it is zero
 
  private:
@@ -74,8 +74,8 @@ class KernelTables {
 
   const Limits limits_;
   const runtime::DeviceRooms::Borrowed there_, here_;  // here_ is null where kernels make the tables
-  Section<device::cuda::Target> targets_;
-  Section<device::cuda::Term> terms_, row_terms_, homes_, given_;
+  Section<device::kernels::Target> targets_;
+  Section<device::kernels::Term> terms_, row_terms_, homes_, given_;
   Section<uint32_t> term_counts_, row_entries_, row_counts_, home_counts_, given_counts_;
   Section<int32_t> row_topk_;
   bool has_targets_ = false, has_terms_ = false, has_rows_ = false, has_homes_ = false, has_given_ = false;

@@ -34,14 +34,14 @@ SourceHeader StaticTables::header(int source) const {
   return header;
 }
 
-Status StaticTables::gather(const SourceHeader& header, const TopK& topk, const std::string& text) {
+Status StaticTables::gather(const SourceHeader& header, const TopK& topk, const runtime::CallName& name) {
   EPCCL_TRY(all_.reserve(record_bytes() * static_cast<uint64_t>(group_.cluster().ranks())));
   std::memcpy(own_.data(), &header, sizeof header);
   if (header.problem == SourceHeader::none) {
     auto* table = reinterpret_cast<int32_t*>(own_.data() + sizeof header);
     for (size_t i = 0; i < size_t{topk.tokens} * topk.k; ++i) table[i] = static_cast<int32_t>(topk.at(i));
   }
-  return group_.communicator().run_plan(plan_, own_.data(), all_.as<void>(), text);
+  return group_.communicator().run_plan(plan_, own_.data(), all_.as<void>(), name);
 }
 
 void StaticTables::take(int source, const SourceHeader& header, std::span<const int64_t> ids) {

@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "ep/handle/group.hpp"
 #include "ep/handle/window.hpp"
 #include "ep/layout/layout.hpp"
 #include "ep/routing/routing.hpp"
+#include "runtime/executor/call_name.hpp"
 #include "runtime/executor/compiled_plan.hpp"
 
 namespace epccl::ep {
@@ -19,9 +19,8 @@ class StaticTables {
  public:
   StaticTables(const Group& group, const SlotRules& rules);
 
-  /// Collective, from work of the communicator. `topk` is not read where the header names a problem. `text` as of
-  /// Communicator::run_plan().
-  Status gather(const SourceHeader& header, const TopK& topk, const std::string& text);
+  /// Collective, from work of the communicator. `topk` is not read where the header names a problem.
+  Status gather(const SourceHeader& header, const TopK& topk, const runtime::CallName& name);
 
   /// In place of gather(), for each source: what it says, and its table, which came in another way.
   void take(int source, const SourceHeader& header, std::span<const int64_t> ids);

@@ -7,8 +7,8 @@ namespace {
 
 using algorithms::TokenExchange;
 using algorithms::TokenStream;
-using device::cuda::no_row;
-using device::cuda::StreamRows;
+using device::kernels::no_row;
+using device::kernels::StreamRows;
 
 class Places {
  public:
@@ -85,14 +85,14 @@ TokenStreamPlaces places_of_streams(const LayoutView& layout, const TokenExchang
 // A step's list is a block's part of the list of what goes on to its rank. Lists of slots lie between those.
 std::vector<runtime::HandOutRows> hand_outs_of(const runtime::DeviceProgram& program,
                                                const TokenStreamPlaces& places, const SlotRules& rules) {
-  std::vector<device::cuda::DeliveredList> lists = places.deliveries;
-  std::ranges::sort(lists, {}, &device::cuda::DeliveredList::rows);
+  std::vector<device::kernels::DeliveredList> lists = places.deliveries;
+  std::ranges::sort(lists, {}, &device::kernels::DeliveredList::rows);
   const std::vector<uint32_t>& counts = program.plan.tables->counts;
   std::vector<runtime::HandOutRows> hand_outs;
   for (const plan::HandOut& each : program.hand_outs) {
     const plan::Step& step = program.plan.steps[each.first].step;
     const auto list =
-        std::ranges::upper_bound(lists, step.source_list, {}, &device::cuda::DeliveredList::rows) - 1;
+        std::ranges::upper_bound(lists, step.source_list, {}, &device::kernels::DeliveredList::rows) - 1;
     const StreamRows& stream = places.received[list->stream].rows;
     const uint64_t first = uint64_t{list->stream} * rules.max_tokens + step.source_first_row;
     hand_outs.push_back({first * rules.max_topk,

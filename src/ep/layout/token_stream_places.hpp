@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "algorithms/ep/token_streams.hpp"
-#include "device/cuda/kernels/token_stream_parameters.hpp"
+#include "device/kernels/token_stream_parameters.hpp"
 #include "ep/layout/layout.hpp"
 #include "runtime/queues/device_program.hpp"
 #include "runtime/queues/row_feed.hpp"
@@ -15,10 +15,10 @@ namespace epccl::ep {
 
 /// As kernels are told.
 struct TokenStreamPlaces {
-  std::vector<device::cuda::SentStream> sent;
-  std::vector<device::cuda::ReceivedStream> received;  // this rank's own is the last
-  std::vector<device::cuda::DeliveredList> deliveries;
-  std::vector<device::cuda::SumPart> parts;
+  std::vector<device::kernels::SentStream> sent;
+  std::vector<device::kernels::ReceivedStream> received;  // this rank's own is the last
+  std::vector<device::kernels::DeliveredList> deliveries;
+  std::vector<device::kernels::SumPart> parts;
   std::vector<uint32_t> relays;  // by source: which of `received` this rank hands on for it; no_row: none
   bool to_ranks = false;
   uint32_t most_blocks = 0;  // of a stream

@@ -45,9 +45,10 @@ struct SourceHeader {
   uint32_t layout = 0;  // epcclEpLayout_t
   uint32_t alignment = 0;
   uint32_t capacity = 0;
-  uint32_t pad = 0;
-  uint32_t undefined_padding = 0;
-  uint32_t group = 0;  // Group::number(): of another group nothing else can be read
+  uint16_t pad = 0;
+  uint16_t undefined_padding = 0;
+  uint32_t group = 0;   // Group::number(): of another group nothing else can be read
+  uint32_t handle = 0;  // Handle::number()
   uint32_t bad_token = 0,
            bad_k = 0;  // of a bad expert; where that is no problem, of one that counts as unused
   std::array<uint32_t, 3> block_tokens{};  // by strategy: tokens of a block

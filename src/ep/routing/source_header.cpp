@@ -18,14 +18,20 @@ uint32_t expected_tokens(uint32_t tokens, uint32_t experts, uint32_t some, uint3
   return static_cast<uint32_t>(std::ceil(tokens * (1 - none)));
 }
 
+/// Rows of one token that go to other nodes, at most.
+uint64_t most_of_token(const topology::Cluster& cluster, int source, Strategy strategy, uint32_t k) {
+  const auto nodes = static_cast<uint64_t>(cluster.nodes()) - 1;
+  if (strategy == Strategy::gather) return nodes;
+  const auto ranks = static_cast<uint64_t>(cluster.ranks() - cluster.local_size(cluster.node_of(source)));
+  return std::min<uint64_t>(strategy == Strategy::flat ? ranks : nodes, k);
+}
+
 /// Rows that one source sends to other nodes.
 class NetworkRows {
  public:
   NetworkRows(const topology::Cluster& cluster, int source, const Routing& routing, uint32_t tokens,
               uint32_t k)
-      : NetworkRows(cluster, source) {
-    for (uint64_t& most : most_of_token_) most = std::min<uint64_t>(most, k);
-    most_of_token_[index_of(Strategy::gather)] = static_cast<uint64_t>(cluster.nodes()) - 1;
+      : NetworkRows(cluster, source, k) {
     for (int node = 0; node < cluster.nodes(); ++node) {
       if (node == cluster.node_of(source)) continue;
       note_stream(Strategy::dedup, static_cast<uint32_t>(routing.to_node(node).size()));
@@ -38,7 +44,7 @@ class NetworkRows {
   /// As uniform routing is expected to give them. Every stream has room for all tokens.
   NetworkRows(const topology::Cluster& cluster, int source, const ExpertMap& experts, uint32_t tokens,
               uint32_t k)
-      : NetworkRows(cluster, source) {
+      : NetworkRows(cluster, source, any_k) {
     for (int node = 0; node < cluster.nodes(); ++node) {
       if (node == cluster.node_of(source)) continue;
       note_stream(Strategy::dedup,
@@ -58,10 +64,9 @@ class NetworkRows {
   uint64_t most_of_token(Strategy strategy) const { return most_of_token_[index_of(strategy)]; }
 
  private:
-  NetworkRows(const topology::Cluster& cluster, int source) {
-    const auto remote_nodes = static_cast<uint64_t>(cluster.nodes()) - 1;
-    most_of_token_ = {static_cast<uint64_t>(cluster.ranks() - cluster.local_size(cluster.node_of(source))),
-                      remote_nodes, remote_nodes};
+  NetworkRows(const topology::Cluster& cluster, int source, uint32_t k) {
+    for (const Strategy strategy : strategies)
+      most_of_token_[index_of(strategy)] = ep::most_of_token(cluster, source, strategy, k);
   }
 
   void note_stream(Strategy strategy, uint32_t rows) {
@@ -78,8 +83,9 @@ class NetworkRows {
 constexpr uint64_t longest_turn = 4;
 
 /// Rows that one turn may have: two fit into the half of scratch that receives what comes back.
+constexpr uint64_t scratch_rows = 4;  // of each of them
 uint64_t room_for_rows(const BlockLimits& limits) {
-  return limits.scratch_bytes / 4 / limits.row_bytes;
+  return limits.scratch_bytes / scratch_rows / limits.row_bytes;
 }
 
 // Messages of about a chunk, if there is room.
@@ -119,6 +125,11 @@ void describe_source(const topology::Cluster& cluster, int source, const Routing
 void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens,
                      uint32_t k, const BlockLimits& limits, SourceHeader& header) {
   describe(NetworkRows(cluster, source, experts, tokens, k), tokens, limits, header);
+}
+
+uint64_t scratch_needed(const topology::Cluster& cluster, int source, Strategy strategy, uint64_t row_bytes,
+                        uint32_t k) {
+  return scratch_rows * row_bytes * most_of_token(cluster, source, strategy, k);
 }
 
 Status unused_in_replay(int rank, uint32_t token, uint32_t position, int64_t id, uint32_t experts) {

@@ -25,6 +25,12 @@ void describe_source(const topology::Cluster& cluster, int source, const Routing
 void describe_maxima(const topology::Cluster& cluster, const ExpertMap& experts, int source, uint32_t tokens,
                      uint32_t k, const BlockLimits& limits, SourceHeader& header);
 
+/// Scratch with which a token of `row_bytes` and `k` entries (any_k: as many as there may be, as describe_maxima() has it) fits; where it
+/// did not, block_tokens is 0.
+inline constexpr uint32_t any_k = UINT32_MAX;
+uint64_t scratch_needed(const topology::Cluster& cluster, int source, Strategy strategy, uint64_t row_bytes,
+                        uint32_t k);
+
 /// What is told of an entry of a table that names no expert, where a graph gave it to the handle again.
 Status unused_in_replay(int rank, uint32_t token, uint32_t position, int64_t id, uint32_t experts);
 

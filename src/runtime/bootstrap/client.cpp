@@ -126,13 +126,13 @@ std::optional<Notice> Client::poll_notice() {
   return notice;
 }
 
-void Client::send_failure(const Status& why) {
-  queue(wire::Writer(wire::Type::failure).reason(why.reason()).text(why.message()).take());
+void Client::send_failure(const Status& why, const std::vector<int>& silent) {
+  queue(wire::Writer(wire::Type::failure).reason(why.reason()).text(why.message()).ranks(silent).take());
   flush_until(now_seconds() + report_patience);
 }
 
-void Client::report_failure(const Status& why) {
-  send_failure(why);
+void Client::report_failure(const Status& why, const std::vector<int>& silent) {
+  send_failure(why, silent);
   if (!lives_with_hub_) return;
   // The rendezvous may end with this process: an answer to what is asked behind the report says that the others have the news.
   const std::unique_lock lock(reading_, std::try_to_lock);
@@ -142,9 +142,7 @@ void Client::report_failure(const Status& why) {
 void Client::report_stall(const StallReport& report) {
   wire::Writer frame(wire::Type::stall);
   frame.u64(report.sequence).text(report.call).text(report.waiting);
-  frame.u32(static_cast<uint32_t>(report.peers.size()));
-  for (const int peer : report.peers) frame.i32(peer);
-  queue(frame.take());
+  queue(frame.ranks(report.peers).ranks(report.awaited).take());
   flush();
   // Where the hub has ended in order nobody compares, but this rank knows who had left.
   const std::unique_lock lock(reading_, std::try_to_lock);
@@ -153,31 +151,6 @@ void Client::report_stall(const StallReport& report) {
   if (state_ != Line::closed_regularly || left_ || first_notice_) return;
   if (const auto wrong = calls_.waits({rank_, getpid(), this_host(), 0}, report))
     add_notice({Notice::Kind::mismatch, rank_, *wrong});
-}
-
-std::string Client::describe_others(bool briefly) {
-  const std::unique_lock lock(reading_, std::try_to_lock);
-  if (!lock.owns_lock()) return "";
-  if (state_ == Line::closed_regularly) return calls_.others(rank_);
-  Answer answer = ask(briefly ? brief_patience : question_patience);
-  // Its process is a rank's, and may be the one that all wait for.
-  if (!briefly && !answer.heard && state_ == Line::open && !first_notice_)
-    return fmt::format("the process of the rendezvous ({}) has not answered for {:g} s", hub_,
-                       question_patience);
-  return std::move(answer.doing);
-}
-
-/// Reads what the hub has said so far: what is asked now is answered behind that. Unlike ask(), also on a line with bad news.
-void Client::hear_all() {
-  const uint32_t request = ++requests_;
-  queue(wire::Writer(wire::Type::question).u32(request).take());
-  const double deadline = now_seconds() + question_patience;
-  for (;;) {
-    const short events = flush() ? POLLIN : POLLIN | POLLOUT;
-    read_line();
-    if (answers_.erase(request) > 0 || state_ != Line::open) return;
-    if (!net::wait_for(line_.get(), events, deadline)) return;
-  }
 }
 
 uint32_t Client::announce_shrink(std::span<const int> excluded) {
@@ -202,7 +175,7 @@ std::optional<ShrinkVerdict> Client::shrink_verdict(uint32_t number, bool ask) {
   read_line();
   if (ask && !verdicts_.contains(number)) {
     queue(wire::Writer(wire::Type::shrink_over).u32(number).take());
-    hear_all();
+    hear_all(question_patience);
   }
   const auto known = verdicts_.find(number);
   return known == verdicts_.end() ? std::nullopt : std::optional(known->second);
@@ -264,15 +237,6 @@ void Client::await_end(double deadline) {
   if (lock.owns_lock() && has_ended_)
     static_cast<void>(pump(
         deadline, [&] { return state_ != Line::open; }, timed_out, false));
-}
-
-Client::Answer Client::ask(double patience) {
-  const uint32_t request = ++requests_;
-  queue(wire::Writer(wire::Type::question).u32(request).take());
-  bool timed_out = false;
-  static_cast<void>(pump(
-      now_seconds() + patience, [&] { return answers_.contains(request); }, timed_out, false));
-  return answers_.contains(request) ? std::move(answers_.extract(request).mapped()) : Answer{};
 }
 
 /// Reads and sends until `done`, a notice, the end of the line, or the deadline.
@@ -388,14 +352,6 @@ void Client::take_found(wire::Reader& body) {
   const bool success = body.u8() != 0;
   const auto blob = body.blob();
   found_[request] = {success, Blob(blob.begin(), blob.end())};
-}
-
-void Client::take_answer(wire::Reader& body) {
-  Answer& answer = answers_[body.u32()];
-  answer.heard = true;
-  answer.joined = body.i32();
-  answer.missing = body.text();
-  answer.doing = body.text();
 }
 
 void Client::take_notice(wire::Reader& body) {

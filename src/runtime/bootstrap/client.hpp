@@ -36,9 +36,11 @@ class Client final : public Bootstrap {
   Result<Blob> lookup(int rank, const std::string& key) override;
   int fd() const override { return epoll_.get(); }
   std::optional<Notice> poll_notice() override;
-  void report_failure(const Status& why) override;
+  using Bootstrap::report_failure;
+  void report_failure(const Status& why, const std::vector<int>& silent) override;
   void report_stall(const StallReport& report) override;
-  std::string describe_others(bool briefly = false) override;
+  std::string describe_others(bool briefly = false, Silence* silence = nullptr) override;
+  std::vector<int> lost_ranks() override;
   uint32_t announce_shrink(std::span<const int> excluded) override;
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
   std::string who_left(std::span<const int> ranks) override;
@@ -55,6 +57,7 @@ class Client final : public Bootstrap {
     bool heard = false;
     int joined = 0;
     std::string missing, doing;
+    std::vector<int> silent, lost;
   };
   struct Found {
     bool success = false;
@@ -92,14 +95,16 @@ class Client final : public Bootstrap {
   void line_ended(const Status& why);
   void add_notice(Notice notice);
   static constexpr double question_patience = 2, brief_patience = 0.5;  // seconds
-  Answer ask(double patience);
-  void hear_all();
+  uint32_t put_question(const std::vector<int>& awaited);
+  Answer take_answer_to(uint32_t request);
+  Answer ask(double patience, const std::vector<int>& awaited = {});
+  Answer hear_all(double patience);
   void hang_up(uint64_t last_call);
 
   void queue(wire::Bytes frame);
   /// Sends what the socket takes; true when all is sent.
   bool flush();
-  void send_failure(const Status& why);
+  void send_failure(const Status& why, const std::vector<int>& silent = {});
   bool flush_until(double deadline);
 
   const int rank_;

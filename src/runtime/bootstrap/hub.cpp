@@ -259,10 +259,7 @@ void Hub::rest_from_accepting(int reason) {
   const double now = now_seconds();
   watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
   accept_again_at_ = now + accept_pause;
-  std::string why = system_error(reason, "accepting a connection").message();
-  if (reason == EMFILE)
-    why += fmt::format(" (RLIMIT_NOFILE of that process is {}, also its hard limit: ulimit -Hn)",
-                       descriptor_limit().highest);
+  const std::string why = descriptor_error(reason, "accepting a connection", "that").message();
   if (crowded_since_ == 0) {
     crowded_since_ = now;
     log::warn(log::init, -1, "rendezvous: {}", why);

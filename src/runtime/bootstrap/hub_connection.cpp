@@ -5,6 +5,8 @@
 #include <array>
 #include <cerrno>
 
+#include "base/net.hpp"
+
 namespace epccl::runtime {
 namespace {
 

@@ -133,7 +133,8 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
     const double now = now_seconds();
     const bool is_refused = fd.status().code() == Code::remote_error;
     refused_since = !is_refused ? 0 : refused_since == 0 ? now : refused_since;
-    if (is_refused && now - refused_since >= refused_patience)
+    if (is_refused && now - refused_since >= refused_patience) {
+      if (options_.nobody_there != nullptr) options_.nobody_there();
       return error(Code::remote_error,
                    "rank {}: there is no rendezvous at {} any more: its process has ended, or all ranks that "
                    "it waited for had come{} ({})",
@@ -143,6 +144,7 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
                          "loopback address"
                        : "",
                    fd.status().message());
+    }
     if (now + pause >= deadline)
       return error(Code::remote_error, Reason::timeout, "rank {}: no rendezvous at {} within {} s: {}", rank_,
                    rendezvous.endpoint.to_string(), timeout_, fd.status().message());

@@ -14,6 +14,13 @@ class RankList {
   void add(int rank) {
     if (++count_ <= max_listed) text_ += fmt::format("{}{}", text_.empty() ? "" : ", ", rank);
   }
+  /// With what the rank is in the communicator that this one was made of.
+  void add(int rank, int of_parent) {
+    add(rank);
+    if (count_ <= max_listed) text_ += fmt::format(" (rank {} of the parent)", of_parent);
+  }
+  /// More that are not known here.
+  void add_more(int count) { count_ += count; }
   int count() const { return count_; }
   std::string text() const {
     return count_ <= max_listed ? text_ : fmt::format("{} and {} more", text_, count_ - max_listed);

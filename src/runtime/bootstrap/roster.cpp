@@ -220,6 +220,7 @@ Status Roster::stall(int rank, wire::Reader& body) {
   report.waiting = body.text();
   const uint32_t peers = body.u32();
   for (uint32_t i = 0; i < peers && i < slots_.size(); ++i) report.peers.push_back(body.i32());
+  report.awaited = body.ranks(slots_.size());
   if (!body.complete()) return breach("a malformed stall report");
   if (const auto wrong = calls_.waits(slot(rank).member, std::move(report)))
     notify({Notice::Kind::mismatch, rank, *wrong});
@@ -229,7 +230,9 @@ Status Roster::stall(int rank, wire::Reader& body) {
 Status Roster::failure(int rank, wire::Reader& body) {
   const Reason reason = body.reason();
   const std::string text = body.text();
+  const std::vector<int> silent = body.ranks(slots_.size());
   if (!body.complete()) return breach("a malformed failure report");
+  note_silent(rank, silent);
   Notice notice{Notice::Kind::failed, rank, fmt::format("{} failed: {}", describe(slot(rank).member), text),
                 reason};
   // Most failures are consequences of the first one, which everybody knows. But that a rank has failed, too, is news to whoever waits for
@@ -247,9 +250,11 @@ Status Roster::failure(int rank, wire::Reader& body) {
 
 Status Roster::question(int rank, wire::Reader& body) {
   const uint32_t request = body.u32();
+  const std::vector<int> awaited = body.ranks(slots_.size());
   if (!body.complete()) return breach("a malformed question");
   wire::Writer frame(wire::Type::answer);
-  frame.u32(request).i32(joined_).text(missing()).text(calls_.others(rank));
+  put_missing(frame.u32(request).i32(joined_));
+  frame.text(calls_.others(rank)).ranks(calls_.silent_behind(rank, awaited)).ranks(lost());
   send_(rank, std::make_shared<const wire::Bytes>(frame.take()));
   return {};
 }
@@ -284,13 +289,33 @@ Status Roster::shrink_over(int rank, wire::Reader& body) {
 }
 
 /// Ranks that have not joined, or, later, that have not come to the allgather that others are in.
-std::string Roster::missing() const {
-  RankList list;
+void Roster::put_missing(wire::Writer& frame) const {
+  uint32_t count = 0;
+  std::vector<int> first;
   for (size_t rank = 0; rank < slots_.size(); ++rank) {
     const Slot& each = slots_[rank];
-    if (complete_ ? !each.gathering : each.state == State::absent) list.add(static_cast<int>(rank));
+    if (complete_ ? each.gathering : each.state != State::absent) continue;
+    if (++count <= RankList::max_listed) first.push_back(static_cast<int>(rank));
   }
-  return list.text();
+  frame.u32(count).ranks(first);
+}
+
+std::vector<int> Roster::lost() const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < slots_.size(); ++rank) {
+    const Slot& each = slots_[rank];
+    if (each.state == State::dead || each.state == State::left || each.silent)
+      ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+void Roster::note_silent(int rank, const std::vector<int>& silent) {
+  if (silent.empty()) return;
+  slot(rank).accuses = true;
+  slot(rank).silent = false;
+  for (const int each : silent)
+    if (each >= 0 && each < ranks() && !slot(each).accuses) slot(each).silent = true;
 }
 
 Status Roster::leave(int rank, wire::Reader& body) {

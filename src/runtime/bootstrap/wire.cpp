@@ -46,6 +46,12 @@ Writer& Writer::text(std::string_view text) {
   return blob(std::as_bytes(std::span(text.substr(0, max_text))));
 }
 
+Writer& Writer::ranks(std::span<const int> values) {
+  u32(static_cast<uint32_t>(values.size()));
+  for (const int value : values) i32(value);
+  return *this;
+}
+
 std::span<const std::byte> Writer::body() const {
   return std::span(bytes_).subspan(length_bytes + 1);
 }
@@ -106,6 +112,14 @@ std::string Reader::text() {
     return {};
   }
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::vector<int> Reader::ranks(size_t most) {
+  const uint32_t count = u32();
+  good_ = good_ && count <= most && count <= rest_.size() / 4;
+  std::vector<int> values;
+  for (uint32_t i = 0; good_ && i < count; ++i) values.push_back(i32());
+  return values;
 }
 
 void Splitter::append(std::span<const std::byte> bytes) {

@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 11;
+inline constexpr uint32_t protocol_version = 12;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather
@@ -30,16 +30,16 @@ inline constexpr int max_ranks = 1 << 20;
 
 enum class Type : uint8_t {
   // rank to hub
-  hello = 1,         // version u32, nonce
-  join = 2,          // proof, rank i32, ranks i32, pid i32, host text, session u64, process u64
-  gather = 3,        // number u32, kind u8 (GatherKind), blob
-  publish = 4,       // key text, blob
-  lookup = 5,        // request u32, rank i32, key text
-  failure = 6,       // reason u8 (Reason), text
-  stall = 7,         // sequence u64, call text, waiting text
-  leave = 8,         // u64 number of its last collective
-  question = 9,      // request u32
-  shrink = 10,       // number u32, count u32, excluded ranks i32
+  hello = 1,     // version u32, nonce
+  join = 2,      // proof, rank i32, ranks i32, pid i32, host text, session u64, process u64
+  gather = 3,    // number u32, kind u8 (GatherKind), blob
+  publish = 4,   // key text, blob
+  lookup = 5,    // request u32, rank i32, key text
+  failure = 6,   // reason u8 (Reason), text, count u32, silent ranks i32
+  stall = 7,     // sequence u64, call text, waiting text, count u32, peers i32, count u32, awaited ranks i32
+  leave = 8,     // u64 number of its last collective
+  question = 9,  // request u32, count u32, ranks i32 that it waits for
+  shrink = 10,   // number u32, count u32, excluded ranks i32
   shrink_over = 11,  // number u32: waited for no more
   end = 12,          // its process ends, and it has not left
   watch = 13,        // wants to know who leaves, and who has left
@@ -52,7 +52,9 @@ enum class Type : uint8_t {
   notice = 21,     // kind u8, rank i32, reason u8 (Reason), text
   may_close =
       22,  // the hub's process may end from now on, which is no death; count u32, and of each rank that has left as in `left`
-  answer = 23,  // request u32, joined i32, missing text, doing text
+  // request u32, joined i32, count u32 of the missing ranks, count u32, the first of those i32, doing text, count u32, silent ranks i32
+  // behind those that were asked about, count u32, lost ranks i32
+  answer = 23,
   verdict =
       24,  // number u32 of the rank's shrinks, why it cannot be text, count u32, ranks that are kept i32
   hub_left = 25,  // as `left`: others of the hub's process have not
@@ -75,6 +77,7 @@ class Writer {
   Writer& u32(uint32_t value);
   Writer& u64(uint64_t value);
   Writer& i32(int32_t value) { return u32(static_cast<uint32_t>(value)); }
+  Writer& ranks(std::span<const int> values);  // count u32, i32
   Writer& reason(Reason value) { return u8(static_cast<uint8_t>(value)); }
   Writer& raw(std::span<const std::byte> bytes);
   Writer& blob(std::span<const std::byte> bytes);
@@ -105,6 +108,8 @@ class Reader {
   void raw(std::span<std::byte> into);
   std::span<const std::byte> blob();
   std::string text();
+  /// At most `most`: more count as a read past the end.
+  std::vector<int> ranks(size_t most);
 
   /// True when every read was inside the body and nothing is left over.
   bool complete() const { return good_ && rest_.empty(); }

@@ -24,13 +24,15 @@ algorithms::Choice AlltoallRunner::choose(uint64_t bytes_per_pair) const {
   return algorithms::choose(cluster_, {bytes_per_pair}, cost_, config_.parameters, forced, config_.carriers);
 }
 
-CompiledPlan AlltoallRunner::build(const algorithms::Choice& choice,
-                                   const algorithms::Exchange& exchange) const {
+Result<CompiledPlan> AlltoallRunner::build(const algorithms::Choice& choice,
+                                           const algorithms::Exchange& exchange) const {
   algorithms::Parameters parameters = config_.parameters;
   parameters.carriers = choice.carriers;
   parameters.push = choice.push;
-  return compile(algorithms::build_alltoall(choice.algorithm, cluster_, exchange, rank_, parameters),
-                 cluster_);
+  const plan::RankPlan plan =
+      algorithms::build_alltoall(choice.algorithm, cluster_, exchange, rank_, parameters);
+  EPCCL_TRY(check_values(plan));
+  return compile(plan, cluster_);
 }
 
 void AlltoallRunner::log_choice(std::string_view text, const algorithms::Choice& choice,
@@ -49,7 +51,8 @@ Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCal
   const auto made_anew = [&]() -> Result<Planned> {
     Planned made;
     made.choice = choose(call.block_bytes);
-    made.plan = build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
+    EPCCL_ASSIGN(made.plan,
+                 build(made.choice, algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes)));
     made.text = fmt::format("alltoall count {} {}", call.count, call.datatype);
     made.signature = signature_of(made.text);
     made.meaning = meaning_of(made.text);
@@ -118,7 +121,7 @@ Status AlltoallRunner::check_counts(const AlltoallvCall& call, const algorithms:
   return {};
 }
 
-Status AlltoallRunner::gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
+Status AlltoallRunner::gather_counts(const CallName& name, const std::vector<uint64_t>& send_bytes,
                                      const std::vector<uint64_t>& send_offsets,
                                      const std::vector<uint64_t>& recv_offsets, const QueuedBehind* behind) {
   const auto ranks = static_cast<size_t>(cluster_.ranks());
@@ -131,7 +134,8 @@ Status AlltoallRunner::gather_counts(const std::string& text, const std::vector<
   for (size_t peer = 0; peer < ranks; ++peer)
     counts_in_[peer] = {send_bytes[peer], send_offsets[peer], recv_offsets[peer]};
   counts_in_[ranks] = {std::accumulate(send_bytes.begin(), send_bytes.end(), uint64_t{0}), 0, 0};
-  Call exchange{executor_.next_sequence(), counts_in_.data(), counts_out_.data(), text, nullptr};
+  Call exchange{executor_.next_sequence(), counts_in_.data(), counts_out_.data(), name.text, nullptr};
+  exchange.meaning = name.meaning;
   exchange.behind = behind;
   return executor_.run(counts_plan_, exchange);
 }
@@ -143,8 +147,9 @@ Status AlltoallRunner::run_gathered(Call run, const algorithms::GatheredCounts& 
   log_choice(run.text, choice, engines);
   run.sequence = executor_.next_sequence();
   run.offload = engines.copies;
-  return engines.engines ? run_on_engines(run, engines, choice, gathered.exchange)
-                         : executor_.run(build(choice, gathered.exchange), run);
+  if (engines.engines) return run_on_engines(run, engines, choice, gathered.exchange);
+  EPCCL_ASSIGN(const CompiledPlan plan, build(choice, gathered.exchange));
+  return executor_.run(plan, run);
 }
 
 void AlltoallRunner::log_on_node(const std::string& text, const AlltoallvCall& call) const {
@@ -166,16 +171,18 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
     return on_node_.run(text, call.input, call.output,
                         {call.send_bytes, call.send_offsets, call.recv_bytes, call.recv_offsets});
   }
-  EPCCL_TRY(gather_counts(text, call.send_bytes, call.send_offsets, call.recv_offsets, call.behind));
+  const CallName called(std::move(text));
+  EPCCL_TRY(gather_counts(called, call.send_bytes, call.send_offsets, call.recv_offsets, call.behind));
   const auto gathered = algorithms::read_counts(cluster_, cluster_.node_of(rank_), counts_out_.data(), false);
   EPCCL_TRY(check_counts(call, gathered.exchange));
-  Call run{0, call.input, call.output, text};
+  Call run{0, call.input, call.output, called.text};
+  run.meaning = called.meaning;
   run.behind = call.behind;
   run.may_look_ahead = call.may_look_ahead;
   return run_gathered(run, gathered, call.engines);
 }
 
-Status AlltoallRunner::alltoallv_unknown(const std::string& what, const void* input,
+Status AlltoallRunner::alltoallv_unknown(const CallName& what, const void* input,
                                          const std::vector<uint64_t>& send_bytes,
                                          const std::vector<uint64_t>& send_offsets,
                                          std::vector<std::byte>& received, std::vector<uint64_t>& offsets) {
@@ -186,7 +193,9 @@ Status AlltoallRunner::alltoallv_unknown(const std::string& what, const void* in
   for (size_t source = 0; source < ranks; ++source)
     offsets[source + 1] = offsets[source] + gathered.exchange.bytes(static_cast<int>(source), rank_);
   received.resize(offsets.back());
-  return run_gathered({0, input, received.data(), what}, gathered, EngineUse::never);
+  Call run{0, input, received.data(), what.text};
+  run.meaning = what.meaning;
+  return run_gathered(run, gathered, EngineUse::never);
 }
 
 }  // namespace epccl::runtime

@@ -16,6 +16,7 @@
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/node_alltoallv.hpp"
 #include "runtime/engines/copy_engines.hpp"
+#include "runtime/executor/call_name.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/program_cache.hpp"
 
@@ -60,10 +61,10 @@ class AlltoallRunner {
   double predict(uint64_t bytes_per_pair) const { return choose(bytes_per_pair).seconds; }
   Status alltoallv(const AlltoallvCall& call);
   /// As alltoallv where receivers do not know what comes: blocks of `received` lie packed in rank order, rank s's at
-  /// [offsets[s], offsets[s + 1]). `what` is for messages.
-  Status alltoallv_unknown(const std::string& what, const void* input,
-                           const std::vector<uint64_t>& send_bytes, const std::vector<uint64_t>& send_offsets,
-                           std::vector<std::byte>& received, std::vector<uint64_t>& offsets);
+  /// [offsets[s], offsets[s + 1]).
+  Status alltoallv_unknown(const CallName& what, const void* input, const std::vector<uint64_t>& send_bytes,
+                           const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
+                           std::vector<uint64_t>& offsets);
 
  private:
   struct Name {
@@ -80,18 +81,18 @@ class AlltoallRunner {
     std::string text;
     uint64_t signature = 0;  // of that
     uint16_t meaning = 0;    // likewise
-    size_t steps() const { return plan.steps.size(); }
+    size_t bytes() const { return plan.bytes(); }
   };
 
   Result<const Planned*> planned(const AlltoallCall& call);
   algorithms::Choice choose(uint64_t bytes_per_pair) const;
-  CompiledPlan build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const;
+  Result<CompiledPlan> build(const algorithms::Choice& choice, const algorithms::Exchange& exchange) const;
   void log_choice(std::string_view text, const algorithms::Choice& choice, const EngineChoice& engines) const;
   Result<plan::RankPlan> engine_plan(const algorithms::Choice& choice, const algorithms::Exchange& exchange,
                                      bool direct, int rank) const;
   Status run_on_engines(Call run, const EngineChoice& engines, const algorithms::Choice& choice,
                         const algorithms::Exchange& exchange);
-  Status gather_counts(const std::string& text, const std::vector<uint64_t>& send_bytes,
+  Status gather_counts(const CallName& name, const std::vector<uint64_t>& send_bytes,
                        const std::vector<uint64_t>& send_offsets, const std::vector<uint64_t>& recv_offsets,
                        const QueuedBehind* behind = nullptr);
   Status run_gathered(Call run, const algorithms::GatheredCounts& gathered, EngineUse use);

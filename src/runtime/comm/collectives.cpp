@@ -106,7 +106,9 @@ Result<CollectiveRunner::Planned> CollectiveRunner::make_plan(const CollectiveCa
   made.is_small = fits_small_place(call.what, parameters);
   if (made.is_small) parameters.scratch_bytes = transports::small_place;
   EPCCL_TRY(algorithms::check(cluster_, call.what, parameters));
-  made.plan = compile(algorithms::build_collective(cluster_, call.what, rank_, parameters), cluster_);
+  const plan::RankPlan plan = algorithms::build_collective(cluster_, call.what, rank_, parameters);
+  EPCCL_TRY(check_values(plan));
+  made.plan = compile(plan, cluster_);
   return made;
 }
 

@@ -73,7 +73,7 @@ class CollectiveRunner {
     CompiledPlan plan;
     bool is_small = false;                       // alike on all ranks
     uint64_t input_bytes = 0, output_bytes = 0;  // of the rank's buffers
-    size_t steps() const { return plan.steps.size(); }
+    size_t bytes() const { return plan.bytes(); }
   };
 
   /// Whether all of it is staged in one round, in no more scratch than small calls have.

@@ -10,7 +10,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "runtime/bootstrap/allgather.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/network.hpp"
@@ -181,7 +181,8 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine) {
   EPCCL_TRY(open_node_memory(parts));
   EPCCL_TRY(agree_on_direct_access(parts));
   parts.config.parameters.direct = parts.direct;
-  if (parts.direct) parts.config.wait.neighbours = parts.cluster.members(parts.cluster.node_of(parts.rank));
+  parts.config.wait.ranks_of_node = parts.cluster.members(parts.cluster.node_of(parts.rank));
+  if (parts.direct) parts.config.wait.neighbours = parts.config.wait.ranks_of_node;
   EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));
   uint32_t drivers = all_rdma_drivers;
   for (const RankInfo& info : infos) drivers &= static_cast<uint32_t>(info.rdma);
@@ -206,7 +207,8 @@ Result<RankInfo> come_together(CommParts& parts, const Gathering& gathering, con
   if (parts.meeting_point != nullptr) mine.meeting_point = parts.meeting_point->id();
   auto joined =
       Bootstrap::join(gathering.id, gathering.rank, gathering.ranks, parts.config.wait.timeout_seconds,
-                      {gathering.session, parts.interrupt, gathering.check});
+                      {gathering.session, parts.interrupt, gathering.check, gathering.ranks_of_parent,
+                       gathering.nobody_there});
   if (!joined.ok())
     return gathering.where.empty() ? std::move(joined).take_status()
                                    : std::move(joined).take_status().with_context(gathering.where);

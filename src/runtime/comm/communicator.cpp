@@ -5,7 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "device/held_streams.hpp"
 #include "runtime/executor/node_words.hpp"
 
@@ -52,11 +52,8 @@ Communicator::Communicator(CommParts parts)
       waiter_(rank(), *parts_.node, parts_.network.get(), monitor_, parts_.config.wait),
       regroup_(
           parts_.rank, parts_.meeting_point.get(), parts_.meeting_points, *parts_.bootstrap,
-          [this](const std::vector<int>& members, Absence absence) {
-            order_.listen();
-            return monitor_.lost(members, absence == Absence::or_failed);
-          },
-          parts_.config.wait.timeout_seconds),
+          [this](const std::vector<int>& members, Absence absence) { return why_lost(members, absence); },
+          [this](int rank) { monitor_.note_lost(std::span(&rank, 1)); }, parts_.config.wait.timeout_seconds),
       engine_use_(parts_.config.engines.use) {
   monitor_.listened_to_by([this](Status status) { return tell(std::move(status)); });
 }
@@ -184,8 +181,40 @@ void Communicator::say_why(const Status& failure) {
 // Its node can read why as soon as somebody there may ask.
 void Communicator::tell_others(const Status& failure) {
   say_why(failure);
-  parts_.bootstrap->report_failure(failure);
+  parts_.bootstrap->report_failure(failure, monitor_.silent());
   log::warn(log::coll, rank(), "{}", failure.message());
+}
+
+std::vector<int> Communicator::ended_neighbours() const {
+  std::vector<int> ended;
+  const std::vector<int>& neighbours = parts_.config.wait.neighbours;
+  for (int local = 0; local < static_cast<int>(neighbours.size()); ++local)
+    if (local != parts_.node->local() && !parts_.node->lives(local))
+      ended.push_back(neighbours[static_cast<size_t>(local)]);
+  return ended;
+}
+
+// The control line may have ended with another rank's process, and tell nothing.
+std::string Communicator::why_lost(const std::vector<int>& members, Absence absence) {
+  order_.listen();
+  std::string why = monitor_.lost(members, absence == Absence::or_failed);
+  if (!why.empty()) return why;
+  for (const int rank : ended_neighbours())
+    if (std::ranges::find(members, rank) != members.end())
+      return fmt::format("rank {} (same node, pid {}) is gone: its process has ended", rank,
+                         parts_.node->pid(parts_.cluster.local_of(rank)));
+  return "";
+}
+
+// What the hub knows is kept: it may end.
+std::set<int> Communicator::lost_ranks() {
+  monitor_.note_lost(parts_.bootstrap->lost_ranks());
+  order_.listen();
+  std::set<int> lost = monitor_.lost_ranks();
+  const std::vector<int> ended = ended_neighbours();
+  lost.insert(ended.begin(), ended.end());
+  lost.erase(rank());
+  return lost;
 }
 
 HoldWatch::Worker::Owner Communicator::watched() {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "runtime/comm/on_device.hpp"
 #include "runtime/comm/regroup.hpp"
 #include "runtime/engines/copy_engines.hpp"
+#include "runtime/executor/call_name.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/messages/carrying.hpp"
 #include "runtime/messages/p2p.hpp"
@@ -125,14 +127,16 @@ class Communicator {
   Status alltoall(const AlltoallCall& call) { return alltoall_.alltoall(call); }
   Status collective(const CollectiveCall& call) { return collectives_.run(call); }
   Status alltoallv(const AlltoallvCall& call) { return alltoall_.alltoallv(call); }
-  Status alltoallv_unknown(const std::string& what, const void* input,
-                           const std::vector<uint64_t>& send_bytes, const std::vector<uint64_t>& send_offsets,
-                           std::vector<std::byte>& received, std::vector<uint64_t>& offsets) {
+  Status alltoallv_unknown(const CallName& what, const void* input, const std::vector<uint64_t>& send_bytes,
+                           const std::vector<uint64_t>& send_offsets, std::vector<std::byte>& received,
+                           std::vector<uint64_t>& offsets) {
     return alltoall_.alltoallv_unknown(what, input, send_bytes, send_offsets, received, offsets);
   }
-  /// Runs a plan on plain bytes; `text` must be equal on ranks that agree.
-  Status run_plan(const CompiledPlan& plan, const void* input, void* output, const std::string& text) {
-    return executor_.run(plan, {executor_.next_sequence(), input, output, text, nullptr, nullptr});
+  /// Runs a plan on plain bytes.
+  Status run_plan(const CompiledPlan& plan, const void* input, void* output, const CallName& name) {
+    Call call{executor_.next_sequence(), input, output, name.text};
+    call.meaning = name.meaning;
+    return executor_.run(plan, call);
   }
   /// Whether a copy engine moves the rows that go to ranks of the node, where they are many.
   bool offloads_rows() const {
@@ -141,14 +145,19 @@ class Communicator {
   }
   /// 1, 2, ...: the same on every rank, since their work is in the same order. For what ranks are to know apart by number.
   uint32_t next_number() { return next_number_++; }
-  /// Tells every rank `mine`, of which each rank has as many bytes: `by_rank` gets all, rank by rank. `text` as of run_plan().
+  /// Tells every rank `mine`, of which each rank has as many bytes: `by_rank` gets all, rank by rank. `text` must be equal on ranks that agree.
   /// To be called from work passed to run().
   Status tell_all(const void* mine, uint64_t bytes, std::byte* by_rank, const std::string& text);
   /// Runs a plan on token rows. `progress` may be null.
-  Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const std::string& text,
+  Status run_rows(const CompiledPlan& plan, const RowBuffers& buffers, const CallName& name,
                   CallProgress* progress) {
-    Call call{
-        executor_.next_sequence(), buffers.input.data[0], buffers.output.data[0], text, &buffers, progress};
+    Call call{executor_.next_sequence(),
+              buffers.input.data[0],
+              buffers.output.data[0],
+              name.text,
+              &buffers,
+              progress};
+    call.meaning = name.meaning;
     call.offload = offloads_rows();
     return executor_.run(plan, call);
   }
@@ -165,6 +174,10 @@ class Communicator {
   Waiter& waiter() { return waiter_; }
   /// A failure from outside of the current call; ok before.
   Status check() { return monitor_.check(); }
+
+  /// Ranks that take no part in anything any more, as far as is known: their process has ended, they have left, or they have not answered
+  /// until a timeout. Any thread; half a second at most.
+  std::set<int> lost_ranks();
 
   /// Where ranks of this communicator meet to make another one.
   Regroup& regroup() { return regroup_; }
@@ -203,6 +216,9 @@ class Communicator {
   void tell_others(const Status& failure);
   double work_timeout() const;
   std::string name() const;
+  /// Those whose processes this rank can see, by rank.
+  std::vector<int> ended_neighbours() const;
+  std::string why_lost(const std::vector<int>& members, Absence absence);
   double timeout_or_configured(double seconds) const;
 
   CommParts parts_;

@@ -9,7 +9,7 @@
 #include "base/log.hpp"
 #include "base/net.hpp"
 #include "base/settings.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "topology/discover_machine.hpp"
 #include "topology/rail_plan.hpp"
 #include "transports/tcp/tcp_transport.hpp"

@@ -9,7 +9,7 @@
 
 #include "base/control_groups.hpp"
 #include "base/core_mask.hpp"
-#include "device/cuda/cuda_device.hpp"
+#include "device/gpus.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
 

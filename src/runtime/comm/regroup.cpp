@@ -90,6 +90,8 @@ Result<Gathering> Regroup::gather(const std::vector<int>& members, Absence absen
   for (const int member : members) list.add(member);
   gathering.where =
       fmt::format("meeting at rank {} of the parent (its ranks {}, here numbered from 0)", host, list.text());
+  gathering.ranks_of_parent = members;
+  gathering.nobody_there = [this, host] { is_gone_(host); };
   gathering.check = until_lost(members, absence);
   gathering.in_vain = [this, members, number] {
     const std::lock_guard again(mutex_);
@@ -123,8 +125,9 @@ Result<std::vector<SplitChoice>> Regroup::exchange_choices_anew(const SplitChoic
   std::vector<int> everybody(static_cast<size_t>(ranks_));
   std::iota(everybody.begin(), everybody.end(), 0);
   EPCCL_ASSIGN(const Gathering gathering, gather(everybody, Absence::gone));
-  auto joined = Bootstrap::join(gathering.id, gathering.rank, gathering.ranks, timeout_seconds_,
-                                {gathering.session, interrupt, gathering.check});
+  auto joined = Bootstrap::join(
+      gathering.id, gathering.rank, gathering.ranks, timeout_seconds_,
+      {gathering.session, interrupt, gathering.check, gathering.ranks_of_parent, gathering.nobody_there});
   if (!joined.ok()) {
     gathering.in_vain();
     return std::move(joined).take_status();

@@ -46,6 +46,9 @@ struct Gathering {
   std::function<Status(bool last)> check = {};
   /// Told when they have not come together; may be empty.
   std::function<void()> in_vain = {};
+  // JoinOptions':
+  std::vector<int> ranks_of_parent = {};
+  std::function<void()> nobody_there = {};
 };
 
 /// What keeps ranks of the old communicator from a meeting.
@@ -61,14 +64,16 @@ class Regroup {
   using Lost = std::function<std::string(const std::vector<int>& members, Absence absence)>;
 
   /// `own` may be null: then nobody can meet here. `line`: of the old communicator.
+  /// `is_gone` is told of a rank at whose address nobody is any more.
   Regroup(int rank, MeetingPoint* own, const std::vector<UniqueId>& meeting_points, Bootstrap& line,
-          Lost lost, double timeout_seconds)
+          Lost lost, std::function<void(int rank)> is_gone, double timeout_seconds)
       : rank_(rank),
         ranks_(static_cast<int>(meeting_points.size())),
         own_(own),
         meeting_points_(meeting_points),
         line_(line),
         lost_(std::move(lost)),
+        is_gone_(std::move(is_gone)),
         timeout_seconds_(timeout_seconds) {}
 
   /// Where `members` meet, this rank among them; opens the door where it is here. Every member asks equally often for the
@@ -101,6 +106,7 @@ class Regroup {
   const std::vector<UniqueId>& meeting_points_;  // by rank
   Bootstrap& line_;
   const Lost lost_;
+  const std::function<void(int rank)> is_gone_;
   const double timeout_seconds_;
   std::mutex mutex_;
   std::map<std::vector<int>, Numbers> gatherings_;  // by members

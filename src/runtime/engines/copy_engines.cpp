@@ -7,9 +7,9 @@
 
 #include "base/caught.hpp"
 #include "base/log.hpp"
-#include "device/cuda/kernel_queue.hpp"
 #include "device/held_streams.hpp"
 #include "device/host/host_stream.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "plan/common_order.hpp"
 #include "runtime/engines/across_nodes.hpp"
 #include "runtime/executor/node_words.hpp"
@@ -63,7 +63,7 @@ Status CopyEngines::prepare() {
   if (on_host()) return {};
   EPCCL_TRY(buffers_.make_scratch());
   EPCCL_ASSIGN(const auto queue, device_.make_queue(device::QueueKind::compute));
-  has_kernels_ = device::cuda::has_kernels(*queue);
+  has_kernels_ = device::kernels::has_kernels(*queue);
   if (cluster_.nodes() == 1) EPCCL_TRY(queues_.prepare(width()));
   if (cluster_.nodes() == 1 && config_.near_signals && device_.can_wait_by_kernels())
     EPCCL_TRY(buffers_.clear_near_words(*queues_.control()));
@@ -351,10 +351,10 @@ Status CopyEngines::capture(Begun& begun, const Build& build) {
   return {};
 }
 
-size_t CopyEngines::Named::steps() const {
-  size_t count = 0;
-  for (const auto& program : programs) count += program != nullptr ? program->steps.size() : 0;
-  return count;
+size_t CopyEngines::Named::bytes() const {
+  size_t all = 0;
+  for (const auto& program : programs) all += program != nullptr ? program->bytes() : 0;
+  return all;
 }
 
 // Ranks that disagree about engines, or about a graph, are told.

@@ -111,7 +111,7 @@ class CopyEngines {
   struct Named {
     std::string text;  // which ranks compare: with who moves the data, or that it is captured
     std::array<std::shared_ptr<const QueueProgram>, 6> programs;  // by what is reached, and who makes them
-    size_t steps() const;
+    size_t bytes() const;
   };
   /// A call on its way.
   struct Begun {

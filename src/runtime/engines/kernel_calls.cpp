@@ -5,7 +5,7 @@
 #include "algorithms/tables/table_exchange.hpp"
 #include "base/caught.hpp"
 #include "base/clock.hpp"
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
 #include "runtime/engines/across_nodes.hpp"
 #include "runtime/engines/kept_memory.hpp"
 #include "runtime/streams/turn_words.hpp"
@@ -44,9 +44,9 @@ EngineChoice KernelCalls::choose(EngineUse use) const {
   // A sum has a part from each rank of the node, and from each other node.
   int widest = 0;
   for (int node = 0; node < cluster_.nodes(); ++node) widest = std::max(widest, cluster_.local_size(node));
-  if (widest + cluster_.nodes() - 1 > static_cast<int>(device::cuda::max_peers))
+  if (widest + cluster_.nodes() - 1 > static_cast<int>(device::kernels::max_peers))
     return {false, false, "more ranks than a kernel can name"};
-  if (!device::cuda::has_kernels(*engine_)) return {false, false, "there are no kernels"};
+  if (!device::kernels::has_kernels(*engine_)) return {false, false, "there are no kernels"};
   if (!across_nodes()) return {true, false, "one node", by_cores};
   if (engines_.across() == nullptr) return {false, false, "several nodes without a network"};
   return {true, false, "several nodes: messages beside them", by_cores};
@@ -189,9 +189,10 @@ Result<std::vector<PeerRows>> KernelCalls::find_peers(const Call& call) {
 }
 
 Status KernelCalls::gather(const std::byte* own, std::byte* all, uint64_t bytes, uint64_t chunk_bytes,
-                           const std::string& text) {
+                           const CallName& name) {
   EPCCL_TRY(monitor_.check_lightly());
-  Call call{executor_.next_sequence(), own, all, text};
+  Call call{executor_.next_sequence(), own, all, name.text};
+  call.meaning = name.meaning;
   call.input_bytes = bytes;
   call.output_bytes = bytes * static_cast<uint64_t>(cluster_.ranks());
   return engines_.run(call, {true, false, "", by_cores_}, {false, true},
@@ -208,10 +209,11 @@ Status KernelCalls::use_tables(DeviceProgram& program, std::shared_ptr<const pla
   return program.use_tables(std::move(tables), engines_.across()->piece_bytes());
 }
 
-Status KernelCalls::run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress) {
+Status KernelCalls::run_plan(const PlannedCall& planned, const CallName& name, CallProgress* progress) {
   EPCCL_TRY(monitor_.check_lightly());
   const CallDevice on{&device_, &engines_.buffers().mapped()};
-  Call call = call_on(planned.shown, text, on);
+  Call call = call_on(planned.shown, name.text, on);
+  call.meaning = name.meaning;
   call.progress = progress;
   executor_.waiter().begin(false);
   Status status = run_planned(call, planned);
@@ -238,6 +240,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
   }
   QueueCall queued{call.sequence, std::string(call.text), {}, nullptr, {}, &rows, call.progress, by_cores_};
   queued.movers.blocks = engines_.most_blocks();
+  queued.meaning = call.meaning;
   queued.buffers.resize(rows.ranks.size());
   queued.buffers[local] = {rows.ranks[local].inputs[0], rows.ranks[local].outputs[0], rows.scratch};
   return engines_.across()->run(planned.program, queued, executor_.waiter());

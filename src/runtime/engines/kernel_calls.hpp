@@ -22,6 +22,7 @@
 #include "base/status.hpp"
 #include "device/device.hpp"
 #include "runtime/engines/copy_engines.hpp"
+#include "runtime/executor/call_name.hpp"
 #include "runtime/executor/executor.hpp"
 #include "runtime/executor/row_buffers.hpp"
 #include "runtime/queues/device_program.hpp"
@@ -75,10 +76,10 @@ class KernelCalls {
   // Of several nodes, where calls have plans, as on the host:
 
   bool across_nodes() const { return cluster_.nodes() > 1; }
-  /// Brings what every rank has, `bytes`, to `all` of every rank, as algorithms::build_table_exchange() lays it out. Peers can map `all`. `text`
-  /// as of Communicator::run_plan(). On failure as run_plan().
+  /// Brings what every rank has, `bytes`, to `all` of every rank, as algorithms::build_table_exchange() lays it out. Peers can map `all`. On failure
+  /// as run_plan().
   Status gather(const std::byte* own, std::byte* all, uint64_t bytes, uint64_t chunk_bytes,
-                const std::string& text);
+                const CallName& name);
   Result<DeviceProgram> make_program(const plan::RankPlan& plan) const;
   /// Goes on with other tables.
   Status use_tables(DeviceProgram& program, std::shared_ptr<const plan::RowTables> tables) const;
@@ -95,7 +96,7 @@ class KernelCalls {
     Spread spread = {};
   };
   /// One call. When this returns nothing of this rank moves; on failure the network's messages have yet to be cancelled.
-  Status run_plan(const PlannedCall& planned, const std::string& text, CallProgress* progress);
+  Status run_plan(const PlannedCall& planned, const CallName& name, CallProgress* progress);
 
   /// A stream that is being captured into a graph, and what that shall keep.
   struct IntoGraph {

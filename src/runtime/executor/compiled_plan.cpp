@@ -1,5 +1,7 @@
 #include "runtime/executor/compiled_plan.hpp"
 
+#include "runtime/executor/kept_bytes.hpp"
+
 namespace epccl::runtime {
 
 using plan::Kind;
@@ -11,6 +13,7 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
   compiled.output_bytes = plan.output_bytes;
   compiled.scratch_bytes = plan.scratch_bytes;
   compiled.offered = plan.offered;
+  compiled.steps.reserve(count);
   compiled.dependency_counts.reserve(count);
   std::vector<uint32_t> successor_counts(count, 0);
   for (const uint32_t dependency : plan.dependencies) ++successor_counts[dependency];
@@ -46,6 +49,10 @@ CompiledPlan compile(const plan::RankPlan& plan, const topology::Cluster& cluste
       for (const uint32_t dependency : plan.dependencies_of(plan.steps[i]))
         compiled.steps[dependency].others_wait = true;
   return compiled;
+}
+
+size_t CompiledPlan::bytes() const {
+  return kept_bytes(steps, successors, dependency_counts, initially_ready, row_sources, row_source_locals);
 }
 
 void CompiledPlan::use_tables(std::shared_ptr<const plan::RowTables> other) {

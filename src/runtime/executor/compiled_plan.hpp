@@ -1,6 +1,7 @@
 // A RankPlan made ready to run many times: successors instead of dependencies, local positions instead of ranks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -29,6 +30,8 @@ struct CompiledPlan {
   plan::Extent offered;
   bool uses_network = false;
 
+  /// What it takes in memory; the tables are others' as well.
+  size_t bytes() const;
   /// Goes on with other tables: see plan::count_rows().
   void use_tables(std::shared_ptr<const plan::RowTables> other);
 };

@@ -47,6 +47,7 @@ uint64_t signature_of(std::string_view text) {
 
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
+  EPCCL_TRY(check_number(call.sequence));
   EPCCL_TRY(wait_for_scratch());
   publish(call, input_bytes, output_bytes);
   return {};
@@ -54,6 +55,7 @@ Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_
 
 Result<bool> NodeCalls::begin_if_free(const Call& call) {
   call_ = &call;
+  EPCCL_TRY(check_number(call.sequence));
   const uint64_t free_after = call.scratch().free_after();
   if (free_after > all_done_) all_done_ = lowest(transports::done_counter);
   if (free_after > all_done_) return false;

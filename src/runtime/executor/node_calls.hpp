@@ -13,6 +13,7 @@
 #include "device/device.hpp"
 #include "device/host/reduction.hpp"
 #include "runtime/executor/call_progress.hpp"
+#include "runtime/executor/counter_values.hpp"
 #include "runtime/executor/queued_behind.hpp"
 #include "runtime/executor/row_buffers.hpp"
 #include "runtime/executor/waiter.hpp"
@@ -69,11 +70,6 @@ struct Call {
   transports::CallScratch scratch() const { return {sequence, is_small}; }
 };
 
-/// Counter values of one call are above all of earlier calls, so counters never need a reset.
-constexpr uint64_t counter_value(uint64_t sequence, uint32_t value) {
-  return sequence << 24 | value;
-}
-
 class NodeCalls {
  public:
   NodeCalls(const topology::Cluster& cluster, int rank, transports::NodeMemory& node, Waiter& waiter)
@@ -84,7 +80,7 @@ class NodeCalls {
         checked_(static_cast<size_t>(node.local_size())) {}
 
   /// Waits until this call's place in scratch is free, and publishes its record. `call` must stay. The
-  /// bytes are what this rank's plan touches.
+  /// bytes are what this rank's plan touches. Error, on all ranks: there are no more calls.
   Status begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes);
 
   /// After a post of a peer in this call was seen: whether it calls the same. Looks once.

@@ -8,6 +8,7 @@
 
 #include "base/core_mask.hpp"
 #include "base/log.hpp"
+#include "base/status.hpp"
 
 namespace epccl::runtime {
 

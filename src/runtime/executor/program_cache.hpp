@@ -12,13 +12,14 @@
 
 namespace epccl::runtime {
 
-/// What is kept, at most. Programs use few sizes, but some have one for each length of a text; a step takes some 150 bytes.
+/// What is kept, at most. Programs use few sizes, but some have one for each length of a text; a step takes some 150 bytes, and what it
+/// waits for, or adds up, comes on top.
 struct CacheLimits {
   size_t programs = 1024;
-  size_t steps = 128 << 10;
+  size_t bytes = 20 << 20;
 };
 
-/// A Program has steps(), how many it keeps; they may become more after the get() that gave it, and before the next.
+/// A Program has bytes(), how much memory it takes; that may become more after the get() that gave it, and before the next.
 template <typename Program, typename Name = std::string, typename Hash = std::hash<Name>>
 class ProgramCache {
  public:
@@ -50,21 +51,21 @@ class ProgramCache {
   struct Kept {
     Name name;
     Program program;
-    size_t steps = 0;  // when they were last counted
+    size_t bytes = 0;  // when they were last counted
   };
 
   // Only what was given last may have grown.
   void count_first() {
     if (kept_.empty()) return;
     Kept& first = kept_.front();
-    steps_ -= std::exchange(first.steps, first.program.steps());
-    steps_ += first.steps;
+    bytes_ -= std::exchange(first.bytes, first.program.bytes());
+    bytes_ += first.bytes;
   }
 
   // Whatever it takes, the first stays.
   void make_room() {
-    while (kept_.size() > 1 && (kept_.size() > limits_.programs || steps_ > limits_.steps)) {
-      steps_ -= kept_.back().steps;
+    while (kept_.size() > 1 && (kept_.size() > limits_.programs || bytes_ > limits_.bytes)) {
+      bytes_ -= kept_.back().bytes;
       places_.erase(kept_.back().name);
       kept_.pop_back();
     }
@@ -73,7 +74,7 @@ class ProgramCache {
   const CacheLimits limits_;
   std::list<Kept> kept_;  // what was used last comes first
   std::unordered_map<Name, typename std::list<Kept>::iterator, Hash> places_;
-  size_t steps_ = 0;  // of all
+  size_t bytes_ = 0;  // of all
   Program last_;      // that is not to be kept
 };
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "runtime/executor/counter_values.hpp"
+#include "runtime/executor/kept_bytes.hpp"
 #include "runtime/executor/message_key.hpp"
 #include "runtime/queues/row_feed.hpp"
 
@@ -45,6 +47,11 @@ Status number_pieces(DeviceProgram& program, uint64_t piece_bytes) {
 
 }  // namespace
 
+size_t DeviceProgram::bytes() const {
+  return plan.bytes() + queues.bytes() +
+         kept_bytes(dependencies, queue_of, sum_of, hand_outs, hand_out_of, first_piece);
+}
+
 Status DeviceProgram::use_tables(std::shared_ptr<const plan::RowTables> tables, uint64_t piece_bytes) {
   if (plan.tables == tables) return {};
   plan.use_tables(std::move(tables));
@@ -53,6 +60,7 @@ Status DeviceProgram::use_tables(std::shared_ptr<const plan::RowTables> tables, 
 
 Result<DeviceProgram> make_device_program(const plan::RankPlan& given, const topology::Cluster& cluster,
                                           int width, uint64_t piece_bytes, plan::Makers makers) {
+  EPCCL_TRY(check_values(given));
   plan::HandedOut handed = plan::with_hand_outs(given);
   // That leaves steps on rows where they are.
   EPCCL_ASSIGN(plan::QueuedPlan queued,

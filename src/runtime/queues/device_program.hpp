@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,7 +29,7 @@ struct DeviceProgram {
   std::array<bool, 3> in_messages{};  // by plan::Buffer: messages leave from there, or arrive there
   int peers = 0;                      // of other nodes that this rank sends to
 
-  size_t steps() const { return plan.steps.size(); }
+  size_t bytes() const;  // what it takes in memory
   bool is_for_queue(uint32_t step) const { return queue_of[step] != plan::Queues::none; }
   /// Goes on with other tables: see plan::count_rows(). `piece_bytes` as it was made with.
   Status use_tables(std::shared_ptr<const plan::RowTables> tables, uint64_t piece_bytes);

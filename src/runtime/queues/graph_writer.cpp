@@ -1,6 +1,7 @@
 #include "runtime/queues/graph_writer.hpp"
 
-#include "device/cuda/kernel_queue.hpp"
+#include "device/kernels/kernel_queue.hpp"
+#include "runtime/executor/counter_values.hpp"
 
 namespace epccl::runtime {
 
@@ -9,8 +10,9 @@ using plan::Lane;
 using transports::done_counter;
 using transports::meeting_counter;
 
-static_assert(transports::node_max_ranks <= static_cast<int>(device::cuda::max_signal_ranks));
-static_assert(transports::node_max_ranks <= static_cast<int>(device::cuda::max_graph_waits));
+static_assert(transports::node_max_ranks <= static_cast<int>(device::kernels::max_signal_ranks));
+static_assert(transports::node_max_ranks <= static_cast<int>(device::kernels::max_graph_waits));
+static_assert(value_bits <= device::kernels::pass_shift);  // for the values of plans
 
 GraphWriter::GraphWriter(std::shared_ptr<GraphRoom> room, const topology::Cluster& cluster, int local,
                          int local_size)
@@ -58,7 +60,7 @@ Status GraphWriter::write(uint64_t number, Half half, std::shared_ptr<const void
                           device::Queue& stream) {
   EPCCL_TRY(find_control(stream).status());
   EPCCL_TRY(stream.keep_in_graph(std::move(kept)));
-  device::cuda::HostCallParameters parameters{
+  device::kernels::HostCallParameters parameters{
       room_->host_call_count(), &room_->host_calls(), &room_->report(), number, 0, 0};
   if (half != Half::waits) {
     parameters.says = 1;
@@ -66,7 +68,7 @@ Status GraphWriter::write(uint64_t number, Half half, std::shared_ptr<const void
     EPCCL_TRY(go_on(stream));
   }
   if (half != Half::says) parameters.waits = 1;
-  EPCCL_TRY(device::cuda::queue_kernel(stream, device::cuda::host_call_launch(parameters)));
+  EPCCL_TRY(device::kernels::queue_kernel(stream, device::kernels::host_call_launch(parameters)));
   if (half == Half::says) return {};
   EPCCL_TRY(follow(stream));
   return go_on(stream);
@@ -131,7 +133,7 @@ void GraphWriter::wait_for_all(int slot, uint32_t value) {
 
 Status GraphWriter::begin(uint64_t sequence) {
   signals_.begins = 1;
-  tell_all(meeting_counter, static_cast<uint32_t>(sequence & device::cuda::pass_value_mask));
+  tell_all(meeting_counter, static_cast<uint32_t>(sequence & device::kernels::pass_value_mask));
   wait_for_all(meeting_counter, 0);
   EPCCL_TRY(flush_signals());
   EPCCL_ASSIGN(device::QueueEvent * before, room_->event(0));
@@ -168,14 +170,14 @@ Status GraphWriter::write_operation(const QueueProgram& program, const QueueOper
 // A launch posts first and waits then.
 Status GraphWriter::add_signal(const plan::Step& step) {
   if (step.kind == Kind::post) {
-    if (signals_.wait_count > 0 || signals_.post_count == device::cuda::max_graph_posts)
+    if (signals_.wait_count > 0 || signals_.post_count == device::kernels::max_graph_posts)
       EPCCL_TRY(flush_signals());
     signals_.posts[signals_.post_count++] = {step.slot, step.value};
     return {};
   }
   // What a rank posts itself comes before in its chain.
   if (cluster_.local_of(step.peer) == local_) return {};
-  if (signals_.wait_count == device::cuda::max_graph_waits) EPCCL_TRY(flush_signals());
+  if (signals_.wait_count == device::kernels::max_graph_waits) EPCCL_TRY(flush_signals());
   signals_.waits[signals_.wait_count++] = {static_cast<uint16_t>(cluster_.local_of(step.peer)), step.slot,
                                            step.value};
   return {};
@@ -183,7 +185,7 @@ Status GraphWriter::add_signal(const plan::Step& step) {
 
 Status GraphWriter::flush_signals() {
   if (signals_.post_count == 0 && signals_.wait_count == 0 && signals_.ends == 0) return {};
-  Status status = device::cuda::queue_kernel(*control_, device::cuda::signals_launch(signals_));
+  Status status = device::kernels::queue_kernel(*control_, device::kernels::signals_launch(signals_));
   ++signals_.step;
   signals_.begins = signals_.post_count = signals_.wait_count = 0;
   return status;

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "device/cuda/kernels/signal_parameters.hpp"
+#include "device/kernels/signal_parameters.hpp"
 #include "runtime/queues/graph_room.hpp"
 #include "runtime/queues/queue_feed.hpp"
 #include "runtime/queues/queue_program.hpp"
@@ -75,7 +75,7 @@ class GraphWriter {
   // Of the call that is being written.
   device::Queue* control_ = nullptr;
   std::vector<device::Queue*> queues_;
-  device::cuda::SignalParameters signals_;  // not yet given to the control queue
+  device::kernels::SignalParameters signals_;  // not yet given to the control queue
 };
 
 }  // namespace epccl::runtime

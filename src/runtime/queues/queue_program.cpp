@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "plan/copy_lists.hpp"
+#include "runtime/executor/counter_values.hpp"
+#include "runtime/executor/kept_bytes.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -147,6 +149,12 @@ class Programmer {
 
 }  // namespace
 
+size_t QueueProgram::bytes() const {
+  size_t all = kept_bytes(steps, row_sources, operations, of_queue, queues, ends, last_waits, uses);
+  for (const std::vector<uint32_t>& each : of_queue) all += kept_bytes(each);
+  return all;
+}
+
 std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cluster& cluster) {
   std::vector<BufferUses> uses(static_cast<size_t>(cluster.local_size(cluster.node_of(plan.rank))));
   const auto use = [&](const plan::Location& at) {
@@ -163,6 +171,7 @@ std::vector<BufferUses> find_uses(const plan::RankPlan& plan, const topology::Cl
 
 Result<QueueProgram> make_queue_program(const plan::RankPlan& plan, const topology::Cluster& cluster,
                                         int width, plan::Signals signals, plan::Makers makers) {
+  EPCCL_TRY(check_values(plan));
   EPCCL_ASSIGN(plan::QueuedPlan queued, plan::queued_plan(plan, cluster, width, signals, makers));
   const bool ranks_have_met = signals == plan::Signals::spread;
   QueueProgram program = Programmer(queued.plan, cluster, std::move(queued.queues), ranks_have_met).make();

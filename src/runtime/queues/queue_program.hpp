@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -42,6 +43,8 @@ struct QueueProgram {
   std::vector<uint16_t> ends;        // queues that no other waits for to their end: the call does
   std::vector<uint32_t> last_waits;  // wait steps that nothing of the plan waits for: the call does
   std::vector<BufferUses> uses;      // by local position: what this rank reads or writes
+
+  size_t bytes() const;  // what it takes in memory
 };
 
 /// Of a rank's plan, by local position: which buffers of the node's ranks it copies or adds up, or moves rows of.

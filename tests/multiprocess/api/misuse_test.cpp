@@ -122,6 +122,69 @@ TEST(Misuse, OfAlltoallv) {
   });
 }
 
+// No buffer is longer than the address space; of some calls one has a block of each rank.
+TEST(Misuse, OfCountsThatNoBufferHas) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    std::vector<char> in(64), out(64);
+    const char* from = in.data();
+    char* to = out.data();
+    const auto is_refused = [](size_t most, const auto& call) {
+      for (const size_t count : {most + 1, size_t{1} << 60, SIZE_MAX / 2})
+        EXPECT_REFUSED(call(count), epcclInvalidArgument,
+                       ("count " + std::to_string(count) + " x 1 bytes").c_str());
+      EXPECT_NE(
+          std::strstr(epcclGetLastError(nullptr), "overflows the address space (140737488355328 bytes)"),
+          nullptr);
+    };
+    const auto is_refused_but_nothing = [&](size_t most, const auto& call) {
+      is_refused(most, call);
+      EXPECT_EQ(call(0), epcclSuccess) << epcclGetLastError(nullptr);
+    };
+    constexpr size_t whole = size_t{1} << 47, block = whole / 2;
+    constexpr epcclDataType_t type = epcclInt8;
+    is_refused_but_nothing(
+        whole, [&](size_t n) { return epcclAllReduce(from, to, n, type, epcclSum, comm, nullptr); });
+    is_refused_but_nothing(
+        whole, [&](size_t n) { return epcclReduce(from, to, n, type, epcclSum, 0, comm, nullptr); });
+    is_refused_but_nothing(whole,
+                           [&](size_t n) { return epcclBroadcast(from, to, n, type, 0, comm, nullptr); });
+    is_refused_but_nothing(
+        block, [&](size_t n) { return epcclReduceScatter(from, to, n, type, epcclSum, comm, nullptr); });
+    is_refused_but_nothing(block, [&](size_t n) { return epcclAllGather(from, to, n, type, comm, nullptr); });
+    is_refused_but_nothing(block, [&](size_t n) { return epcclGather(from, to, n, type, 0, comm, nullptr); });
+    is_refused_but_nothing(block,
+                           [&](size_t n) { return epcclScatter(from, to, n, type, 0, comm, nullptr); });
+    is_refused_but_nothing(block, [&](size_t n) { return epcclAlltoall(from, to, n, type, comm, nullptr); });
+    is_refused(whole, [&](size_t n) { return epcclSend(from, n, type, 1 - context.rank, comm, nullptr); });
+    is_refused(whole, [&](size_t n) { return epcclRecv(to, n, type, 1 - context.rank, comm, nullptr); });
+  });
+}
+
+TEST(Misuse, OfBlocksThatNoBufferHas) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    std::vector<char> in(64), out(64);
+    constexpr size_t whole = size_t{1} << 47;
+    const size_t counts[] = {4, 4}, displs[] = {0, 4}, none[] = {0, 0};
+    const size_t huge[] = {4, size_t{1} << 60}, far[] = {0, whole - 3};
+    const auto exchange = [&](const size_t* sent, const size_t* from, const size_t* received,
+                              const size_t* to) {
+      return epcclAlltoallv(in.data(), sent, from, out.data(), received, to, epcclInt8, comm, nullptr);
+    };
+    EXPECT_REFUSED(exchange(huge, displs, counts, displs), epcclInvalidArgument,
+                   "sendcounts[1] 1152921504606846976 at sdispls 4: x 1 bytes overflows the address space");
+    EXPECT_REFUSED(exchange(counts, displs, huge, displs), epcclInvalidArgument,
+                   "recvcounts[1] 1152921504606846976 at rdispls 4: x 1 bytes overflows the address space");
+    EXPECT_REFUSED(exchange(counts, far, counts, displs), epcclInvalidArgument,
+                   "sendcounts[1] 4 at sdispls 140737488355325: x 1 bytes overflows the address space");
+    EXPECT_REFUSED(exchange(counts, displs, counts, far), epcclInvalidArgument,
+                   "recvcounts[1] 4 at rdispls 140737488355325: x 1 bytes overflows the address space");
+    EXPECT_EQ(exchange(none, huge, none, far), epcclSuccess) << epcclGetLastError(nullptr);
+    EXPECT_EQ(exchange(counts, displs, counts, displs), epcclSuccess) << epcclGetLastError(nullptr);
+  });
+}
+
 TEST(Misuse, OfSendRecvAndGroups) {
   with_comm([](epcclComm_t comm) {
     int value = 0;

@@ -221,6 +221,48 @@ TEST_P(ShrinkInVain, EndsWhenARankDiesThatIsToCome) {
   });
 }
 
+// The process of the rendezvous is dead, so nobody tells of the next death: who waits on that one's node sees it.
+TEST(ShrinkThatWaits, EndsWhenARankOfTheNodeDiesAfterTheRendezvous) {
+  const Meeting survivors;
+  run_ranks({{4}, long_timeout, {0, 2}}, [&](const RankContext& context) {
+    const Comm comm(context);
+    ASSERT_EQ(Exchange(context.rank, 4, 10).start(comm), epcclSuccess);
+    context.meet();
+    if (context.rank == 0) kill(getpid(), SIGKILL);
+    while (Exchange(context.rank, 4, 10).start(comm) == epcclSuccess) continue;
+    survivors.come(3);
+    if (context.rank == 2) kill(getpid(), SIGKILL);
+    int dead[] = {0, 2};
+    epcclComm_t rest = nullptr;
+    EXPECT_EQ(epcclCommShrink(comm, dead, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclRemoteError);
+    EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr("will not come: rank 2 (same node, pid "));
+    int known[4] = {}, count = 0;
+    EXPECT_EQ(epcclCommGetLostRanks(comm, known, 4, &count), epcclSuccess);
+    EXPECT_EQ(std::vector(known, known + count), (std::vector{0, 2}));
+    ASSERT_EQ(epcclCommShrink(comm, dead, 2, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    expect_works(rest, context.rank / 2, 2);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+  });
+}
+
+// Who did not come has two numbers.
+TEST(ShrinkThatWaits, NamesWhoIsMissingAsTheParentDoes) {
+  run_ranks({{4}, {{"EPCCL_TIMEOUT", "60"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    context.meet();
+    if (context.rank == 1 || context.rank == 3) {
+      int excluded = 0;
+      epcclComm_t rest = nullptr;
+      epcclConfig_t impatient = EPCCL_CONFIG_INITIALIZER;
+      impatient.timeout = 2;
+      EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, &impatient, EPCCL_SHRINK_ABORT), epcclRemoteError);
+      EXPECT_THAT(epcclGetLastError(nullptr), testing::HasSubstr("missing: 1 (rank 2 of the parent)"));
+    }
+    context.meet();
+  });
+}
+
 // One rank gave up before the other had begun: they still meet.
 TEST(ShrinkAgain, AfterARankWaitedAlone) {
   const UniqueFd gate(eventfd(0, EFD_CLOEXEC));

@@ -1,12 +1,12 @@
 // Reductions of GPU memory through the C API. On the double of the driver the kernels' code runs on the host.
 #include "cuda_calls.hpp"
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 
 namespace epccl::tests {
 namespace {
 
 bool has_kernels() {
-  return !device::cuda::bytes_of(device::cuda::Image::reduce).empty();
+  return !device::kernels::bytes_of(device::kernels::Image::reduce).empty();
 }
 
 class CudaReductions : public CudaMemoryCalls {

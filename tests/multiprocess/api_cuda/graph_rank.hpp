@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "../api/ranks.hpp"
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "gpu_rank.hpp"
 
 namespace epccl::tests {
@@ -169,7 +169,7 @@ inline void expect_captured(epcclResult_t result) {
 }
 
 inline bool graphs_can_be_made() {
-  return !device::cuda::bytes_of(device::cuda::Image::signals).empty();
+  return !device::kernels::bytes_of(device::kernels::Image::signals).empty();
 }
 
 class CudaGraphs : public ::testing::Test {

@@ -2,7 +2,7 @@
 // (device::WordValue::near).
 #include <gmock/gmock.h>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "drawn_calls.hpp"
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
@@ -48,7 +48,7 @@ void expect_alltoalls(int rounds, const RankContext& context, epcclComm_t comm, 
 class NearWords : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::signals).empty())
+    if (device::kernels::bytes_of(device::kernels::Image::signals).empty())
       GTEST_SKIP() << "built without CUDA kernels";
   }
 

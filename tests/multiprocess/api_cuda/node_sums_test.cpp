@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "../api/rank_log.hpp"
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "drawn_calls.hpp"
 #include "fake_driver.hpp"
 #include "graph_rank.hpp"
@@ -24,7 +24,7 @@ constexpr std::array every_kind{Drawn::alltoall,       Drawn::alltoallv, Drawn::
 class CudaOfOneNode : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::reduce).empty())
+    if (device::kernels::bytes_of(device::kernels::Image::reduce).empty())
       GTEST_SKIP() << "built without CUDA kernels";
   }
 

@@ -1,7 +1,7 @@
 // Sums over several nodes in GPU memory have the bits that they have in host memory.
 #include <array>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "drawn_calls.hpp"
 #include "fake_driver.hpp"
 #include "traffic.hpp"
@@ -23,7 +23,7 @@ template <typename Kinds>
 void run_drawn(const std::vector<int>& nodes,
                const std::vector<std::pair<std::string, std::string>>& environment, size_t most,
                const Kinds& kinds, const Gpus& gpus = {}) {
-  if (device::cuda::bytes_of(device::cuda::Image::reduce).empty())
+  if (device::kernels::bytes_of(device::kernels::Image::reduce).empty())
     GTEST_SKIP() << "built without CUDA kernels";
   const uint64_t seed = drawn_seed();
   run_ranks({nodes, environment, {}}, [&](const RankContext& context) {
@@ -71,7 +71,7 @@ TEST(CudaSumsOfSeveralNodes, HaveThemInRounds) {
 class CudaTrafficOfNodes : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::reduce).empty())
+    if (device::kernels::bytes_of(device::kernels::Image::reduce).empty())
       GTEST_SKIP() << "built without CUDA kernels";
   }
   static RunOptions two_nodes(const char* gpus) {
@@ -134,7 +134,7 @@ TEST(CudaCallsByCoresOfSeveralNodes, WaitForTheGpuNowhereInTheDriver) {
 }
 
 TEST(CudaCallsByCoresOfSeveralNodes, LeaveEnginesAlone) {
-  if (device::cuda::bytes_of(device::cuda::Image::copies).empty())
+  if (device::kernels::bytes_of(device::kernels::Image::copies).empty())
     GTEST_SKIP() << "built without CUDA kernels";
   run_ranks({{2, 2}, {}, {}}, [](const RankContext& context) {
     const GpuRank gpu;
@@ -161,7 +161,7 @@ TEST(CudaCallsByCoresOfSeveralNodes, LeaveEnginesAlone) {
 
 // Also those between the GPU and pinned memory.
 TEST(CudaCallsByCoresOfSeveralNodes, TakeAsManyBlocksAsTheEnvironmentSays) {
-  if (device::cuda::bytes_of(device::cuda::Image::copies).empty())
+  if (device::kernels::bytes_of(device::kernels::Image::copies).empty())
     GTEST_SKIP() << "built without CUDA kernels";
   for (const auto& [setting, most] : {std::pair("0", 10), std::pair("3", 3)})
     run_ranks({{2, 2}, {{"EPCCL_COPY_ENGINE", "never"}, {"EPCCL_MAX_CTAS", setting}}, {}},

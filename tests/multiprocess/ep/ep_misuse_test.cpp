@@ -219,24 +219,112 @@ TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
                 [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
 }
 
-TEST(EpMisuse, ScalesGoWithFloat8Tokens) {
-  expect_broken("inputs.scales go with float8 tokens, but these are float32", [](Setting& setting) {
-    Tensor in(epcclFloat32, setting.input.data(), {4, 8}), out(epcclFloat32, setting.output.data(), {16, 8});
-    Tensor scales(epcclFloat32, setting.scales.data(), {4, 1});
+// The other ranks wait until the call is made as it should be.
+TEST(EpMisuse, TensorsThatDoNotGoTogetherAreRefusedBeforeAnythingBegins) {
+  run_ranks(two_nodes, [](const RankContext& context) {
+    Comm comm(context);
+    Setting setting(context, comm);
+    setting.make_group();
+    ASSERT_EQ(setting.make_handle(4, 2, EPCCL_EP_LAYOUT_FLAT), epcclSuccess) << epcclGetLastError(nullptr);
+    const auto refused = [&](epcclResult_t result, const std::string& part) {
+      EXPECT_EQ(result, epcclInvalidArgument);
+      expect_error(context, result, part);
+    };
+    Tensor in(epcclFloat32, setting.input.data(), {4, 8}), rows(epcclFloat32, setting.output.data(), {16, 8}),
+        combined(epcclFloat32, setting.combined.data(), {4, 8});
+    Tensor scales(epcclFloat32, setting.scales.data(), {4, 1}),
+        weights(epcclFloat32, setting.weights.data(), {4, 2});
+    std::vector<float> memory(32);
+    Tensor row_weights(epcclFloat32, memory.data(), {16, 2});
     epcclEpDispatchInputs_t inputs = EPCCL_EP_DISPATCH_INPUTS_INIT;
     inputs.tokens = in;
-    inputs.scales = scales;
     epcclEpDispatchOutputs_t outputs = EPCCL_EP_DISPATCH_OUTPUTS_INIT;
-    outputs.tokens = out;
-    return epcclEpDispatch(setting.handle, &inputs, &outputs, nullptr, nullptr);
+    outputs.tokens = rows;
+    epcclEpDispatchConfig_t how = EPCCL_EP_DISPATCH_CONFIG_INIT;
+    const auto dispatch = [&] { return epcclEpDispatch(setting.handle, &inputs, &outputs, &how, nullptr); };
+    epcclEpCombineInputs_t give = EPCCL_EP_COMBINE_INPUTS_INIT;
+    give.tokens = rows;
+    epcclEpCombineOutputs_t take = EPCCL_EP_COMBINE_OUTPUTS_INIT;
+    take.tokens = combined;
+    epcclEpCombineConfig_t combine_how = EPCCL_EP_COMBINE_CONFIG_INIT;
+    const auto combine = [&] { return epcclEpCombine(setting.handle, &give, &take, &combine_how, nullptr); };
+    if (context.rank == 1) {
+      refused(setting.dispatch_with_scales(epcclFloat32, true),
+              "outputs.scales go with a float8 output, but this one is float32");
+      refused(setting.dispatch_with_scales(epcclFloat8e4m3, false), "a float8 output needs outputs.scales");
+      refused(setting.dispatch_with_scales(epcclFloat16, false), "tokens are float32, the output is float16");
+      inputs.scales = scales;
+      refused(dispatch(), "inputs.scales go with float8 tokens, but these are float32");
+      inputs.scales = nullptr;
+      outputs.topk_weights = row_weights;
+      refused(dispatch(), "the output wants weights, but the input has none");
+      outputs.topk_weights = nullptr;
+      how.weighted = 1;
+      refused(dispatch(), "a weighted dispatch needs the expert-major layout");
+      how.weighted = 0;
+    }
+    EXPECT_EQ(dispatch(), epcclSuccess) << epcclGetLastError(nullptr);
+    if (context.rank == 1) {
+      take.topk_weights = weights;
+      refused(combine(), "the output wants weights, but the input has none");
+      take.topk_weights = nullptr;
+      combine_how.weighted = 1;
+      refused(combine(), "a weighted combine needs the expert-major layout");
+      combine_how.weighted = 0;
+    }
+    EXPECT_EQ(combine(), epcclSuccess) << epcclGetLastError(nullptr);
+    setting.destroy();
   });
 }
 
-TEST(EpMisuse, ScalesGoWithAFloat8Output) {
-  expect_broken("outputs.scales go with a float8 output, but this one is float32",
-                [](Setting& setting) { return setting.dispatch_with_scales(epcclFloat32, true); });
-  expect_broken("a float8 output needs outputs.scales",
-                [](Setting& setting) { return setting.dispatch_with_scales(epcclFloat8e4m3, false); });
+// What the handle holds is known in the call's turn.
+TEST(EpMisuse, AWeightedCombineWithoutWeightsIsToldToAll) {
+  expect_broken("a weighted combine needs the weights of a dispatch", [](Setting& setting) {
+    if (setting.make_handle(4, 2, EPCCL_EP_LAYOUT_EXPERT_MAJOR) != epcclSuccess) return epcclInternalError;
+    const epcclResult_t dispatched = setting.dispatch(100, 8);
+    if (dispatched != epcclSuccess) return dispatched;
+    Tensor rows(epcclFloat32, setting.output.data(), {100, 8}),
+        combined(epcclFloat32, setting.combined.data(), {4, 8});
+    epcclEpCombineInputs_t give = EPCCL_EP_COMBINE_INPUTS_INIT;
+    give.tokens = rows;
+    epcclEpCombineOutputs_t take = EPCCL_EP_COMBINE_OUTPUTS_INIT;
+    take.tokens = combined;
+    epcclEpCombineConfig_t how = EPCCL_EP_COMBINE_CONFIG_INIT;
+    how.weighted = setting.context.rank == 1 ? 1 : 0;
+    return epcclEpCombine(setting.handle, &give, &take, &how, nullptr);
+  });
+}
+
+// Two rows of it fit then into the half that takes what comes back.
+TEST(EpMisuse, TokensTooLongForScratchAreToldHowMuchWouldDo) {
+  constexpr size_t hidden = 16384, row_bytes = hidden * sizeof(float) + 2 * sizeof(float);
+  const auto with_scratch = [&](size_t scratch, bool fits) {
+    run_ranks({{2, 2}, {{"EPCCL_TIMEOUT", "20"}, {"EPCCL_SCRATCH_SIZE", std::to_string(scratch)}}, {}},
+              [&](const RankContext& context) {
+                Comm comm(context);
+                Setting setting(context, comm);
+                setting.config.max_token_bytes = hidden * sizeof(float);
+                setting.input.assign(4 * hidden, 1);
+                setting.output.resize(16 * hidden);
+                setting.make_group();
+                for (const unsigned static_topk : {0U, 2U}) {
+                  setting.handle_config.static_topk = static_topk;
+                  const epcclResult_t made = setting.make_handle(4, 2, EPCCL_EP_LAYOUT_RANK_MAJOR);
+                  if (!fits) {
+                    expect_error(context, made,
+                                 "raise EPCCL_SCRATCH_SIZE to " + std::to_string(4 * row_bytes) + " bytes");
+                    continue;
+                  }
+                  ASSERT_EQ(made, epcclSuccess) << epcclGetLastError(nullptr);
+                  EXPECT_EQ(setting.dispatch(16, hidden), epcclSuccess) << epcclGetLastError(nullptr);
+                  EXPECT_EQ(epcclEpHandleDestroy(setting.handle), epcclSuccess);
+                }
+                setting.handle = nullptr;
+                setting.destroy();
+              });
+  };
+  with_scratch(4 * row_bytes - 1, false);
+  with_scratch(4 * row_bytes, true);
 }
 
 TEST(EpMisuse, RanksThatDisagreeOnStaticModeAreToldByAll) {

@@ -85,7 +85,7 @@ TEST_F(CapturedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
 
 // The other has met it, and waits for it to be through.
 TEST_F(CapturedEpFaults, AReplayEndsWhenAPeerDiesWithinIt) {
-  expect_replays_to_end_when_a_peer_dies_in("epccl_spread", sizeof(device::cuda::SpreadParameters), {2});
+  expect_replays_to_end_when_a_peer_dies_in("epccl_spread", sizeof(device::kernels::SpreadParameters), {2});
 }
 
 TEST_F(CapturedEpFaults, ReplaysOfDifferentCallsAreFoundOut) {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "../api_cuda/graph_rank.hpp"
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "fake_driver.hpp"
 #include "static_handle.hpp"
 #include "to_the_next.hpp"
@@ -12,7 +12,8 @@ namespace {
 
 // Ranks 1 and 2 send to another node, rank 0 to rank 1. Staged, all of them would bring all tokens to the host.
 TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
   run_ranks({{2, 1}, {}, {}}, [](const RankContext& context) {
     const Comm comm(context);  // which does not know the GPU, so that `never` is by way of the host
     GpuRank gpu;
@@ -34,7 +35,7 @@ TEST(EpOnGpu, OnlyWhatCrossesNodesPassesTheHost) {
 
 // Kernels have made them there. All tokens go to the other node, and their sums come back.
 TEST(EpOnGpu, ListsOfStaticModeDoNotPassTheHost) {
-  if (device::cuda::bytes_of(device::cuda::Image::layout).empty())
+  if (device::kernels::bytes_of(device::kernels::Image::layout).empty())
     GTEST_SKIP() << "built without CUDA kernels";
   run_ranks({{1, 1}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
@@ -70,7 +71,8 @@ TEST(EpOnGpu, ListsOfStaticModeDoNotPassTheHost) {
 
 // The host learns where the others' rows are; that all are through it leaves to queues.
 TEST(EpOnGpu, QueuesOfOneNodeWaitForEachOtherByThemselves) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
   run_ranks(
       {{3}, {{"EPCCL_CUDA_FIRST_CALLS", "0"}, {"EPCCL_CUDA_AHEAD", "1"}}, {}},
       [](const RankContext& context) {
@@ -95,7 +97,8 @@ TEST(EpOnGpu, QueuesOfOneNodeWaitForEachOtherByThemselves) {
 
 // On one GPU, by kernels, also where a collective was made before (and after) by other queues.
 TEST(EpOnGpu, QueuesOfOneGpuWaitForEachOtherByKernels) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
   for (const RanksAre ranks_are : {RanksAre::threads, RanksAre::processes})
     run_gpu_ranks(
         ranks_are, 3, {{"FAKE_CUDA_MPS", "1"}, {"EPCCL_CUDA_FIRST_CALLS", "0"}},
@@ -121,7 +124,8 @@ TEST(EpOnGpu, QueuesOfOneGpuWaitForEachOtherByKernels) {
 
 // The double keeps all other calls out while one of a process waits for the GPU: that must be none behind a held stream.
 TEST(EpOnGpu, ACallWaitsForTheGpuNowhereInTheDriver) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
   for (const std::vector<int>& nodes : {std::vector<int>{3}, {2, 1}})
     for (const char* use : {"auto", "never"})
       run_ranks(
@@ -138,7 +142,8 @@ TEST(EpOnGpu, ACallWaitsForTheGpuNowhereInTheDriver) {
 
 // Neither rows nor tables, nor what crosses nodes.
 TEST(EpOnGpu, NeverLeavesCopyEnginesAloneWhereKernelsCanCopy) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
   for (const std::vector<int>& nodes : {std::vector<int>{3}, {2, 1}})
     run_ranks({nodes, {{"EPCCL_COPY_ENGINE", "never"}}, {}}, [](const RankContext& context) {
       GpuRank gpu;

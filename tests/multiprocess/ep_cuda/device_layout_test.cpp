@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "dispatch_tokens.hpp"
 #include "gpu_copies.hpp"
 #include "static_handle.hpp"
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 class DeviceLayout : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::layout).empty())
+    if (device::kernels::bytes_of(device::kernels::Image::layout).empty())
       GTEST_SKIP() << "built without CUDA kernels";
   }
 };

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "../api_cuda/gate.hpp"
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "epccl/profile.h"
 #include "static_handle.hpp"
 #include "to_the_next.hpp"
@@ -103,7 +103,7 @@ TEST_P(EpOnGpus, TheTimeOfDispatchesIsThatOfKernelsAndOfWaits) {
     epcclCallTimes_t times = EPCCL_CALL_TIMES_INITIALIZER;
     EXPECT_EQ(epcclCommGetCallTimes(comm, &times), epcclSuccess) << epcclGetLastError(comm);
     EXPECT_EQ(times.calls, 3U);
-    const bool has_kernels = !device::cuda::bytes_of(device::cuda::Image::rows).empty();
+    const bool has_kernels = !device::kernels::bytes_of(device::kernels::Image::rows).empty();
     EXPECT_GT(has_kernels ? times.kernel : times.copy, 0);
     EXPECT_GE(times.signal, 0);
     EXPECT_NEAR(times.kernel + times.copy + times.signal + times.host, times.total, 1e-6);
@@ -121,7 +121,7 @@ void expect_queued_behind(const GpuRank& gpu, const std::function<epcclResult_t(
 
 // Rank 1's tokens, and the place for what rank 0 sends it, are there only when its stream has come.
 TEST(EpOnGpu, TransfersAreQueuedBehindTheirStreams) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "no kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty()) GTEST_SKIP() << "no kernels";
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);
@@ -160,7 +160,7 @@ TEST(EpOnGpu, TransfersAreQueuedBehindTheirStreams) {
 
 // But for the first, whose ranks have to agree.
 TEST(EpOnGpu, UpdatesOfStaticModeAreQueuedBehindTheirStreams) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "no kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty()) GTEST_SKIP() << "no kernels";
   run_ranks({{2}, {}, {}}, [](const RankContext& context) {
     GpuRank gpu;
     const Comm comm(context);

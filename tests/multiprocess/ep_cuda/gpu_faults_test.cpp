@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "fake_driver.hpp"
 #include "gpu_copies.hpp"
 #include "gpu_layers.hpp"
@@ -103,7 +103,7 @@ class PlainLayer {
 class EpFaultsOnGpu : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::layout).empty())
+    if (device::kernels::bytes_of(device::kernels::Image::layout).empty())
       GTEST_SKIP() << "built without CUDA kernels";
   }
 };
@@ -121,10 +121,10 @@ void expect_a_death_to_be_told(const std::vector<int>& ranks_per_node, const std
     {
       PlainLayer layer(context, comm, gpu, to_everybody(context.ranks, true));
       if (context.rank == 1) {
-        using device::cuda::CopiesParameters;
-        const size_t bytes = kernel == "epccl_spread"        ? sizeof(device::cuda::SpreadParameters)
-                             : kernel == "epccl_move"        ? sizeof(device::cuda::MoveParameters)
-                             : kernel == "epccl_sum_float32" ? sizeof(device::cuda::SumParameters)
+        using device::kernels::CopiesParameters;
+        const size_t bytes = kernel == "epccl_spread"        ? sizeof(device::kernels::SpreadParameters)
+                             : kernel == "epccl_move"        ? sizeof(device::kernels::MoveParameters)
+                             : kernel == "epccl_sum_float32" ? sizeof(device::kernels::SumParameters)
                                                              : sizeof(CopiesParameters);
         fake_cuda_kernel(kernel.c_str(), bytes, die);
       }
@@ -200,7 +200,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, FullGpu, ::testing::Values("static", "dynamic"))
 
 // It said that it could. Rows then pass through memory of the library.
 TEST(RefusingDriver, LeavesLayersAsTheyAreWhereItDoesNotShareMemoryByCudaIpc) {
-  if (device::cuda::bytes_of(device::cuda::Image::rows).empty()) GTEST_SKIP() << "built without CUDA kernels";
+  if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
+    GTEST_SKIP() << "built without CUDA kernels";
   fake_cuda_set("ipc_export_error",
                 CUDA_ERROR_NOT_SUPPORTED);  // of the ranks, too, which begin as this process is
   run_random_layers({{{2}, {}, {}}});

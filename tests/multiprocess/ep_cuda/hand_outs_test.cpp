@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "dispatch_tokens.hpp"
 #include "fake_driver.hpp"
 #include "gpu_copies.hpp"
@@ -101,7 +101,7 @@ void PrintTo(const Kernels& kernels, std::ostream* out) {
 class EpRelay : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::rows).empty())
+    if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
       GTEST_SKIP() << "built without CUDA kernels";
   }
 };

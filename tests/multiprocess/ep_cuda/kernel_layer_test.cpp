@@ -2,7 +2,7 @@
 // runs on the host. What comes is what comes on the host, bit for bit.
 #include <gtest/gtest.h>
 
-#include "device/cuda/kernels/launch.hpp"
+#include "device/kernels/launch.hpp"
 #include "gpu_layers.hpp"
 
 namespace epccl::tests {
@@ -11,7 +11,7 @@ namespace {
 class KernelEp : public ::testing::TestWithParam<std::vector<int>> {
  protected:
   void SetUp() override {
-    if (device::cuda::bytes_of(device::cuda::Image::rows).empty())
+    if (device::kernels::bytes_of(device::kernels::Image::rows).empty())
       GTEST_SKIP() << "built without CUDA kernels";
   }
 };

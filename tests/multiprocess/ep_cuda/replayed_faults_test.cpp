@@ -224,7 +224,7 @@ TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDoesNotRunItAndNamesIt) {
 
 // Those of its node wait for its counters, those of others for its messages.
 TEST_F(ReplayedEpFaults, AReplayEndsWhenAPeerDiesWithinIt) {
-  expect_replays_to_end_when_a_peer_dies_in("epccl_move", sizeof(device::cuda::MoveParameters), {2, 1});
+  expect_replays_to_end_when_a_peer_dies_in("epccl_move", sizeof(device::kernels::MoveParameters), {2, 1});
 }
 
 // Rows of one routing in a call that was captured for another number of tokens.

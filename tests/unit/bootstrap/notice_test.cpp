@@ -53,6 +53,39 @@ TEST(Notices, WhoHasLeftIsToldToWhoAsks) {
   EXPECT_EQ(lines[0]->poll_notice(), std::nullopt);
 }
 
+// Not all of these deaths are told as notices.
+TEST(LostRanks, AreAllThatHaveDiedOrLeft) {
+  auto lines = join_all(fresh_id(), 14);
+  EXPECT_TRUE(lines[0]->lost_ranks().empty());
+  lines[12]->leave(Bootstrap::any_call);
+  std::vector<int> expected;
+  for (int rank = 1; rank < 12; ++rank) expected.push_back(rank);
+  for (const int rank : expected) lines[static_cast<size_t>(rank)].reset();
+  expected.push_back(12);
+  std::vector<int> lost;
+  for (const double until = now_seconds() + patience; lost != expected && now_seconds() < until; usleep(1000))
+    lost = lines[0]->lost_ranks();
+  EXPECT_EQ(lost, expected);
+}
+
+TEST(LostRanks, AreThoseThatATimeoutWasForUnlessTheyHadOne) {
+  auto lines = join_all(fresh_id(), 4);
+  const auto waits = [&](int rank, std::vector<int> awaited) {
+    lines[static_cast<size_t>(rank)]->report_stall({7, "alltoall", "", {}, std::move(awaited)});
+    lines[static_cast<size_t>(rank)]->describe_others();  // the hub has it
+  };
+  waits(1, {2, 0});
+  waits(2, {1, 3});
+  runtime::Silence silence{{1}};
+  lines[0]->describe_others(false, &silence);
+  EXPECT_EQ(silence.silent, std::vector{3}) << "0 waits for 1, which waits for 2, which waits for 3";
+  lines[0]->report_failure(Status(Code::remote_error, Reason::timeout, "timeout"), {3, 2});
+  EXPECT_EQ(lines[1]->lost_ranks(), (std::vector{2, 3}));
+  lines[2]->report_failure(Status(Code::remote_error, Reason::timeout, "timeout"), {3});
+  lines[2]->lost_ranks();  // the hub has it
+  EXPECT_EQ(lines[1]->lost_ranks(), std::vector{3});
+}
+
 TEST(Notices, BlockedAllgatherEndsAtOnceWithTheDeath) {
   auto lines = join_all(fresh_id(), 3);
   std::jthread dying([&] {

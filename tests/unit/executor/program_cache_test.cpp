@@ -11,17 +11,17 @@ namespace {
 struct Program {
   std::string name;
   size_t count = 1;
-  size_t steps() const { return count; }
+  size_t bytes() const { return count; }
 };
 
 class KeptPrograms : public testing::Test {
  protected:
-  Program& get(const std::string& name, size_t steps = 1, bool keep = true) {
+  Program& get(const std::string& name, size_t bytes = 1, bool keep = true) {
     return *cache_
                 .get(name, keep,
                      [&]() -> Result<Program> {
                        ++made_;
-                       return Program{name, steps};
+                       return Program{name, bytes};
                      })
                 .value();
   }
@@ -32,7 +32,7 @@ class KeptPrograms : public testing::Test {
     return made_ != before;
   }
 
-  ProgramCache<Program> cache_{{.programs = 3, .steps = 100}};
+  ProgramCache<Program> cache_{{.programs = 3, .bytes = 100}};
   int made_ = 0;
 };
 
@@ -46,7 +46,7 @@ TEST_F(KeptPrograms, GiveWayOneByOneTheLongestUnusedFirst) {
   EXPECT_TRUE(is_new("b"));
 }
 
-TEST_F(KeptPrograms, GiveWayWhereTheyHaveTooManySteps) {
+TEST_F(KeptPrograms, GiveWayWhereTheyTakeTooMuchMemory) {
   get("a", 40);
   get("b", 40);
   get("c", 40);
