@@ -125,11 +125,12 @@ Status make_cuda_sides_of_all(const ncclComm_t* comms, int ndev, const int* devl
   if (const Status chosen = choose_native(questions); !chosen.ok())
     log::warn(log::init, -1, "CUDA memory is left to the real NCCL: {}", chosen.message());
   std::vector<ncclComm_t> real(static_cast<size_t>(ndev));
-  const bool is_wanted = !std::ranges::all_of(questions, &NativeQuestion::everything);
+  const bool is_wanted = !std::ranges::all_of(questions, &NativeQuestion::asked_for_all);
   const Status why_not = is_wanted ? make_all_real(real, devlist) : runs_everything();
-  const auto is_native = [](const NativeQuestion& one) { return one.alltoall || one.groups; };
-  if (is_wanted && !why_not.ok() && real_nccl().ok() && std::ranges::none_of(questions, is_native))
-    return why_not;
+  const bool has_failed = is_wanted && !why_not.ok() && real_nccl().ok();
+  if (has_failed && std::ranges::none_of(questions, &NativeQuestion::anything)) return why_not;
+  if (has_failed)
+    log::warn(log::init, -1, "no real NCCL communicators for CUDA memory: {}", why_not.message());
   for (size_t rank = 0; rank < questions.size(); ++rank) {
     auto side = std::make_shared<CudaSide>();
     side->why_not = why_not;
@@ -141,6 +142,7 @@ Status make_cuda_sides_of_all(const ncclComm_t* comms, int ndev, const int* devl
       side->library = &real_nccl().value();
     }
     side->context = current_context();
+    side->device = questions[rank].device;
     side->ready = true;
     add_cuda_side(comms[rank], std::move(side));
   }
@@ -256,8 +258,13 @@ ncclResult_t CommUserRank(const ncclComm_t comm, int* rank) {
 }
 
 ncclResult_t CommCuDevice(const ncclComm_t comm, int* device) {
-  const CudaSidePtr side = find_real_side(comm);
-  if (side == nullptr) return from_native(epcclCommDevice(native(comm), device));
+  const CudaSidePtr side = find_cuda_side(comm);
+  if (side == nullptr || !side->ready || side->real == nullptr) {
+    const ncclResult_t asked = from_native(epcclCommDevice(native(comm), device));
+    if (asked == ncclSuccess && side != nullptr && side->ready)
+      *device = side->device ? *side->device : device_of(side->context);
+    return asked;
+  }
   return call_real(*side, "ncclCommCuDevice", side->library->CommCuDevice,
                    [&](auto function, ncclComm_t real) { return function(real, device); });
 }

@@ -29,6 +29,7 @@ struct Driver {
   CuResult (*push_context)(void*) = nullptr;
   CuResult (*pop_context)(void**) = nullptr;
   CuResult (*is_capturing)(void*, int*) = nullptr;
+  CuResult (*get_device)(int*) = nullptr;
 };
 
 void* open_driver() {
@@ -54,6 +55,7 @@ std::optional<Driver> load() {
       !look_up(library, "cuCtxPopCurrent_v2", driver.pop_context))
     return std::nullopt;
   look_up(library, "cuStreamIsCapturing", driver.is_capturing);  // a driver without it captures nothing
+  look_up(library, "cuCtxGetDevice", driver.get_device);
   return driver;
 }
 
@@ -114,6 +116,13 @@ void* current_context() {
   void* context = nullptr;
   if (driver()) driver()->get_context(&context);
   return context;
+}
+
+int device_of(void* context) {
+  int device = 0;
+  if (context == nullptr || !driver() || driver()->get_device == nullptr) return 0;
+  const WithContext current(context);
+  return driver()->get_device(&device) == cuda_success ? device : 0;
 }
 
 // cuCtxSetCurrent(NULL) would pop one, and leave current what is below it.

@@ -29,6 +29,9 @@ bool is_captured(void* stream);
 /// The calling thread's context (its device); null without a driver.
 void* current_context();
 
+/// The number of a context's device; 0 where there is none, or it is not known.
+int device_of(void* context);
+
 /// Makes a context current in the calling thread, for as long as it lives; null: none is. Afterwards those that were are again, also
 /// under the current one, where a program has pushed several.
 class WithContext {

@@ -54,6 +54,7 @@ struct CudaSide {
   Status failure;                     // not ok: making it failed, and with it the communicator
   const RealNccl* library = nullptr;  // with `real`
   void* context = nullptr;            // that was current when it was made; null: none
+  std::optional<int> device;          // that ncclCommInitAll was given; else the context's
   // With CUDA memory EPCCL runs; on all ranks alike:
   bool native_alltoall = false;                 // ncclAlltoAll
   bool native_groups = false;                   // ncclSend and ncclRecv

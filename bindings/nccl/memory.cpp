@@ -1,7 +1,10 @@
 // Memory, registrations and windows.
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
+#include "base/per_process.hpp"
 #include "base/settings.hpp"
 #include "entry_points.hpp"
 #include "native_choice.hpp"
@@ -24,22 +27,37 @@ ncclResult_t call_real_library(const char* name, Function RealNccl::*entry, Invo
 // Null: host memory.
 Result<CudaSidePtr> side_of_buffer(const char* name, ncclComm_t comm, const void* buffer, size_t size) {
   if (!cuda_possible()) return CudaSidePtr{};
-  EPCCL_ASSIGN(Route found, route({name, comm, nullptr, size, {{"buff", buffer}}}));
+  EPCCL_ASSIGN(Route found, route({name, comm, nullptr, size, {{"buff", buffer}}, What::registration}));
   return std::move(found.side);
 }
 
-// The GPU's memory is EPCCL's where its calls are, or could be, and NVIDIA's library is not there: all ranks' peers map it, too.
-bool gpu_memory_is_native() {
-  return wants_everything_native() || !real_nccl().ok();
+/// What ncclMemAlloc has given of EPCCL's own GPU memory.
+struct NativeAllocations {
+  std::mutex mutex;
+  std::set<const void*> all;
+};
+
+NativeAllocations& native_allocations() {
+  static PerProcess<NativeAllocations> instance;
+  return *instance;
 }
 
 ncclResult_t allocate_natively(void** ptr, size_t size) {
   const epcclResult_t made = epcclMemAllocOn(ptr, size, EPCCL_CURRENT_GPU);
-  if (made == epcclSuccess || wants_everything_native()) return from_native(made);
+  if (made == epcclSuccess) {
+    const std::lock_guard lock(native_allocations().mutex);
+    native_allocations().all.insert(*ptr);
+  }
+  if (made == epcclSuccess || wants_everything_native() || ptr == nullptr) return from_native(made);
   const std::string why = epcclGetLastError(nullptr);
   return refuse(error(Code::system_error,
                       "ncclMemAlloc of CUDA memory needs the real NCCL: {} (EPCCL's own memory: {})",
                       real_nccl().status().message(), why));
+}
+
+bool was_allocated_natively(const void* ptr) {
+  const std::lock_guard lock(native_allocations().mutex);
+  return native_allocations().all.erase(ptr) > 0;
 }
 
 }  // namespace
@@ -51,14 +69,14 @@ ncclResult_t MemAlloc(void** ptr, size_t size) {
                    "ncclMemAlloc with EPCCL_DEVICE=cuda: calls take host memory only (auto: both; host: this "
                    "gives host memory)"});
   if (!gpu_present()) return from_native(epcclMemAlloc(ptr, size));
-  if (gpu_memory_is_native()) return allocate_natively(ptr, size);
+  if (wants_everything_native() || !real_nccl().ok()) return allocate_natively(ptr, size);
   return call_real_library("ncclMemAlloc", &RealNccl::MemAlloc,
                            [&](auto function) { return function(ptr, size); });
 }
 
 ncclResult_t MemFree(void* ptr) {
   const bool is_cuda = cuda_possible() && memory_of(ptr, context_of_any_side()) == Memory::device;
-  if (!is_cuda || gpu_memory_is_native()) return from_native(epcclMemFree(ptr));
+  if (!is_cuda || was_allocated_natively(ptr)) return from_native(epcclMemFree(ptr));
   return call_real_library("ncclMemFree", &RealNccl::MemFree, [&](auto function) { return function(ptr); });
 }
 

@@ -8,7 +8,6 @@
 #include "base/settings.hpp"
 #include "cuda_driver.hpp"
 #include "native_group.hpp"
-#include "real_library.hpp"
 
 namespace epccl::nccl {
 namespace {
@@ -43,6 +42,11 @@ Result<Wishes> read_wishes() {
   return wishes;
 }
 
+bool all_are(Wish expected) {
+  const Result<Wishes> wishes = read_wishes();
+  return wishes.ok() && std::ranges::all_of(*wishes, [&](Wish wish) { return wish == expected; });
+}
+
 // What a rank says of a choice; the least of all ranks' counts.
 constexpr int by_real = 0, by_engines = 1, by_epccl = 2;
 
@@ -69,7 +73,7 @@ void tell(const NativeQuestion& question, const Vote& vote, size_t choice, Wish 
   const int agreed = vote.everybody[choice];
   const char* why = "";
   if (agreed != by_real)
-    why = vote.engines != 0 ? "copy engines reach all ranks" : "as asked for";
+    why = agreed == by_engines ? "copy engines reach all ranks" : "as asked for";
   else if (wish != Wish::automatic || vote.engines != 0)
     why = "as asked for, here or on another rank";
   else
@@ -81,20 +85,18 @@ void tell(const NativeQuestion& question, const Vote& vote, size_t choice, Wish 
 }  // namespace
 
 Status runs_everything() {
-  return {Code::invalid_usage, "EPCCL was to run all calls (EPCCL_NCCL_COLLECTIVES=native)"};
+  return {Code::invalid_usage,
+          "EPCCL was to run all calls (EPCCL_NCCL_ALLTOALL, EPCCL_NCCL_GROUPS and EPCCL_NCCL_COLLECTIVES "
+          "were native "
+          "on all ranks)"};
 }
 
 bool wants_nothing_native() {
-  const Result<Wishes> wishes = read_wishes();
-  if (!wishes.ok() || (*wishes)[alltoall] != Wish::real || (*wishes)[groups] != Wish::real) return false;
-  const Wish others = (*wishes)[collectives];
-  return others == Wish::real || (others == Wish::automatic && gpu_present() && real_nccl().ok());
+  return all_are(Wish::real);
 }
 
 bool wants_everything_native() {
-  const Result<Wishes> wishes = read_wishes();
-  return wishes.ok() && (*wishes)[collectives] == Wish::native &&
-         std::ranges::none_of(*wishes, [](Wish wish) { return wish == Wish::real; });
+  return all_are(Wish::native);
 }
 
 // Every rank asks, whatever its own wish: others may wish something else.
@@ -122,6 +124,7 @@ Status choose_native(std::vector<NativeQuestion>& all) {
     all[one].collectives = agreed[collectives] == by_epccl     ? Collectives::native
                            : agreed[collectives] == by_engines ? Collectives::native_without_real
                                                                : Collectives::real;
+    all[one].asked_for_all = std::ranges::all_of(agreed, [](int each) { return each == by_epccl; });
     for (size_t i = 0; i < choices.size(); ++i) tell(all[one], votes[one], i, wishes[i]);
   }
   return {};

@@ -26,15 +26,16 @@ struct NativeQuestion {
   bool groups = false;                          // ncclSend and ncclRecv
   Collectives collectives = Collectives::real;  // all others
 
-  bool everything() const { return alltoall && groups && collectives == Collectives::native; }
+  bool asked_for_all = false;  // all three, as all ranks' settings say
+  bool anything() const { return alltoall || groups || collectives == Collectives::native; }
 };
 
 /// Why there is no communicator of the real NCCL then.
 Status runs_everything();
 
-/// Whether this rank's settings alone leave all CUDA memory to the real NCCL (which it has, where that matters).
+/// Whether this rank's settings alone leave all CUDA memory to the real NCCL.
 bool wants_nothing_native();
-/// Whether they leave it none.
+/// Whether they leave it none, if the other ranks' do.
 bool wants_everything_native();
 
 /// Answers, by EPCCL_NCCL_ALLTOALL, EPCCL_NCCL_GROUPS and EPCCL_NCCL_COLLECTIVES of all ranks: `real` on one means all, `native` on all

@@ -131,7 +131,7 @@ Status agree_on_native(std::vector<Making>& all) {
       one.side->native_groups = answered.groups;
       one.side->collectives = answered.collectives;
       // What is split off a communicator with a real one has one, which the real library makes with all of its ranks.
-      if (answered.everything() && one.what.needs_id) one.what.why_not = runs_everything();
+      if (answered.asked_for_all && one.what.needs_id) one.what.why_not = runs_everything();
     }
   return {};
 }
@@ -176,7 +176,9 @@ void give_up_real(Making& one, const RealNccl& real) {
 // as in NCCL, unless EPCCL runs calls with CUDA memory without it. All ranks have the same note.
 Status failure_of(const Making& one) {
   const Note& note = one.mine;
-  if (note.code == 0 || one.side->native_alltoall || one.side->native_groups) return {};
+  if (note.code == 0 || one.side->native_alltoall || one.side->native_groups ||
+      one.side->collectives == Collectives::native)
+    return {};
   const Code code = note.failed_rank == one.rank ? static_cast<Code>(note.code) : Code::remote_error;
   return error(
       code,
@@ -191,7 +193,9 @@ void conclude_without_real(const Making& one) {
     one.side->why_not =
         error(Code::invalid_usage, "rank {} could not make one: {}", one.mine.failed_rank, one.mine.reason);
     one.side->failure = failure_of(one);
-    if (one.side->runs_collectives())
+    // One that is missing is no matter where all calls run without.
+    if (one.mine.code == 0 && one.side->native_alltoall && one.side->native_groups &&
+        one.side->runs_collectives())
       log::info(log::init, one.rank, "EPCCL runs all calls with CUDA memory, without the real NCCL: {}",
                 one.side->why_not.message());
     else

@@ -3,6 +3,7 @@
 #include <limits>
 #include <mutex>
 
+#include "base/per_process.hpp"
 #include "base/reused_numbers.hpp"
 #include "cuda_driver.hpp"
 #include "entry_points.hpp"
@@ -13,13 +14,21 @@ namespace {
 
 // Numbers of operations with a part in each library. They are unlike EPCCL's own, which are less, and come again as late as possible: one
 // that was destroyed, or is another communicator's, is unknown to both libraries.
-std::mutex numbers_mutex;
-ReusedNumbers numbers{1 << 30, std::numeric_limits<int>::max()};
+struct Numbers {
+  std::mutex mutex;
+  ReusedNumbers numbers{1 << 30, std::numeric_limits<int>::max()};
+};
+
+Numbers& numbers() {
+  static PerProcess<Numbers> instance;
+  return *instance;
+}
 
 /// One that is not the communicator's.
 ncclRedOp_t new_number(const CudaSide& side) {
-  const std::lock_guard lock(numbers_mutex);
-  return static_cast<ncclRedOp_t>(numbers.take([&](int each) { return side.ops.contains(each); }).value());
+  const std::lock_guard lock(numbers().mutex);
+  return static_cast<ncclRedOp_t>(
+      numbers().numbers.take([&](int each) { return side.ops.contains(each); }).value());
 }
 
 std::optional<BothOps> find_op(ncclRedOp_t op, ncclComm_t comm) {
@@ -45,8 +54,7 @@ epcclRedOp_t native_op(ncclRedOp_t op, ncclComm_t comm) {
 
 namespace {
 
-// A number of its own stands for the two that the libraries give. CUDA's memory cannot be read here: there is no sum of host
-// memory with such a scalar.
+// A number of its own stands for the two that the libraries give. EPCCL takes a scalar in GPU memory for sums of such memory only.
 ncclResult_t create_both(CudaSide& side, ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                          ncclScalarResidence_t residence, ncclComm_t comm) {
   if (op == nullptr) return refuse({Code::invalid_argument, "ncclRedOpCreatePreMulSum: op is NULL"});
@@ -58,8 +66,7 @@ ncclResult_t create_both(CudaSide& side, ncclRedOp_t* op, void* scalar, ncclData
   if (result != ncclSuccess) return result;
   made.real = real;
   epcclRedOp_t mine{};
-  if (memory_of(scalar, side.context) != Memory::device &&
-      epcclRedOpCreatePreMulSum(&mine, scalar, native(datatype),
+  if (epcclRedOpCreatePreMulSum(&mine, scalar, native(datatype),
                                 static_cast<epcclScalarResidence_t>(residence), native(comm)) == epcclSuccess)
     made.native = mine;
   const std::lock_guard lock(side.mutex);

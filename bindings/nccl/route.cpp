@@ -45,6 +45,9 @@ bool agreed_native(const Call& call, const CudaSide* side) {
       return side->native_groups;
     case What::collective:
       return side->runs_collectives();
+    case What::registration:  // the real library's own calls are to know of it
+      return side->real == nullptr &&
+             (side->native_alltoall || side->native_groups || side->runs_collectives());
   }
   return false;
 }
@@ -71,6 +74,15 @@ Route route_of_empty_collective(const Call& call, const CudaSidePtr& side) {
   return to_real ? Route{Runner::real, side} : Route{Runner::nobody, nullptr};
 }
 
+// Its stream would be the GPU's, which a call on host memory takes no part in: what is in front of it there may not have been written.
+Status pinned_without_real(const Call& call, const CudaSide& side) {
+  return error(
+      Code::invalid_usage,
+      "{}: pinned host memory in a collective on a CUDA stream needs a communicator of the real NCCL, and "
+      "this one has none: {}",
+      call.name, side.why_not.message());
+}
+
 }  // namespace
 
 Result<Route> route(const Call& call) {
@@ -83,6 +95,10 @@ Result<Route> route(const Call& call) {
   const bool is_message = call.what == What::message && agreed_native(call, side.get());
   const Seen seen = look_at(call, has_real || (is_message && !is_epccl_stream(call.stream)),
                             side != nullptr ? side->context : nullptr);
+  const bool is_collective = call.what == What::collective || call.what == What::alltoall;
+  if (seen.pinned && is_collective && !has_real && agreed_native(call, side.get()) &&
+      !is_epccl_stream(call.stream))
+    return pinned_without_real(call, *side);
   if (seen.cuda != nullptr && seen.ordinary != nullptr)
     return error(Code::invalid_argument, "{}: {} {} is CUDA memory, {} {} is not: both must be of one kind",
                  call.name, seen.cuda->name, seen.cuda->pointer, seen.ordinary->name, seen.ordinary->pointer);

@@ -16,7 +16,7 @@ struct Buffer {
   const void* pointer;
 };
 
-enum class What { collective, alltoall, message };
+enum class What { collective, alltoall, message, registration };
 
 /// A call that moves data, as far as the choice depends on it.
 struct Call {

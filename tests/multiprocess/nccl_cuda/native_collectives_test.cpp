@@ -1,6 +1,12 @@
 // Collectives with CUDA memory are EPCCL's own where there is no real NCCL, or if asked for; with all calls EPCCL's the real one is not even opened.
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +36,10 @@ Job job_with(int ranks, Environment environment) {
 const Environment without_real{{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}};
 const Environment all_native{
     {"EPCCL_NCCL_ALLTOALL", "native"}, {"EPCCL_NCCL_GROUPS", "native"}, {"EPCCL_NCCL_COLLECTIVES", "native"}};
+
+bool real_is_open() {
+  return dlopen(FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD) != nullptr;
+}
 
 /// What each rank puts in: `count` elements that differ for every rank and place.
 std::vector<int> input_of(int rank, size_t count) {
@@ -153,9 +163,11 @@ TEST(NativeCollectives, WithAllOtherCallsLeaveTheRealLibraryUnopened) {
       NCCL_OK(ncclBcast(memory, 16, ncclInt32, 0, comm, gpu.stream()));
       gpu.wait();
       NCCL_OK(ncclCommDeregister(comm, handle));
+      // Whose it is does not depend on what the settings are by now.
+      unsetenv("EPCCL_NCCL_COLLECTIVES");
       NCCL_OK(ncclMemFree(memory));
     }
-    EXPECT_THAT(asked_of_real(), IsEmpty());
+    EXPECT_FALSE(real_is_open());
   });
 }
 
@@ -193,8 +205,13 @@ TEST(NativeCollectives, OfAnInitAll) {
         ncclAllReduce(second.data(), second.data(), 2, ncclInt32, ncclSum, comms[1], second_gpu.stream()));
     NCCL_OK(ncclGroupEnd());
     EXPECT_EQ(second.get(), sum_of(2, 2));
-    for (ncclComm_t comm : comms) NCCL_OK(ncclCommDestroy(comm));
-    EXPECT_THAT(asked_of_real(), IsEmpty());
+    for (size_t i = 0; i < 2; ++i) {
+      int device = -1;
+      NCCL_OK(ncclCommCuDevice(comms[i], &device));
+      EXPECT_EQ(device, devices[i]);
+      NCCL_OK(ncclCommDestroy(comms[i]));
+    }
+    EXPECT_FALSE(real_is_open());
   });
 }
 
@@ -247,8 +264,7 @@ TEST(NativeCollectives, MixWithHostMemoryInAGroupAndNotInACall) {
 }
 
 TEST(NativeCollectives, AreRefusedWhereCopyEnginesDoNotReachAndThereIsNoRealLibrary) {
-  Environment environment = without_real;
-  environment.emplace_back("EPCCL_COPY_ENGINE", "never");
+  const Environment environment = without_real;
   run_ranks(job_with(2, environment), [](const RankContext& context) {
     const GpuRank gpu;
     fake_cuda_set("import_error", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
@@ -257,6 +273,70 @@ TEST(NativeCollectives, AreRefusedWhereCopyEnginesDoNotReachAndThereIsNoRealLibr
     NCCL_FAILS(ncclBcast(data.data(), 1, ncclInt32, 0, comm, gpu.stream()), ncclInvalidUsage,
                "ncclBcast: buff " + text_of(data.data()) + " is CUDA memory");
     EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("/nowhere/libnccl.so.2"));
+  });
+}
+
+TEST(NativeCollectives, BesideARealLibraryRegistrationsAreItsAndScalarsOfTheGpuAreTaken) {
+  run_ranks(job_with(2, {{"EPCCL_NCCL_COLLECTIVES", "native"}, {"EPCCL_NCCL_GROUPS", "real"}}),
+            [](const RankContext& context) {
+              const GpuRank gpu;
+              const Comm comm(context);
+              const GpuArray<float> in(gpu, std::vector<float>{1, 2}), out(gpu, 2),
+                  scalar(gpu, std::vector<float>{3});
+              asked_of_real();
+              ncclWindow_t window = nullptr;
+              NCCL_OK(ncclCommWindowRegister(comm, in.data(), 8, &window, 0));
+              NCCL_OK(ncclCommWindowDeregister(comm, window));
+              ncclRedOp_t op{};
+              NCCL_OK(ncclRedOpCreatePreMulSum(&op, scalar.data(), ncclFloat32, ncclScalarDevice, comm));
+              EXPECT_THAT(asked_of_real(),
+                          ElementsAre(StartsWith("CommWindowRegister "), StartsWith("CommWindowDeregister "),
+                                      StartsWith("RedOpCreatePreMulSum ")));
+              NCCL_OK(ncclAllReduce(in.data(), out.data(), 2, ncclFloat32, op, comm, gpu.stream()));
+              EXPECT_EQ(out.get(), (std::vector<float>{6, 12}));
+              EXPECT_THAT(asked_of_real(), IsEmpty());
+              NCCL_OK(ncclRedOpDestroy(op, comm));
+            });
+}
+
+// What is in front of it in the stream may not have been written.
+TEST(NativeCollectives, DoNotTakePinnedMemoryOnTheGpusStreams) {
+  for (const Environment& environment : {without_real, all_native})
+    run_ranks(job_with(2, environment), [](const RankContext& context) {
+      const GpuRank gpu;
+      const Comm comm(context);
+      void* pinned = nullptr;
+      EXPECT_EQ(cuMemHostAlloc(&pinned, 64, 0), CUDA_SUCCESS);
+      for (cudaStream_t stream :
+           {static_cast<cudaStream_t>(nullptr), static_cast<cudaStream_t>(gpu.stream())})
+        NCCL_FAILS(ncclAllReduce(pinned, pinned, 1, ncclInt32, ncclSum, comm, stream), ncclInvalidUsage,
+                   "ncclAllReduce: pinned host memory in a collective on a CUDA stream needs");
+      EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+    });
+}
+
+TEST(NativeCollectives, GoOnWithoutARealLibraryThatFailsAndAWarningSaysSo) {
+  const std::string log = testing::TempDir() + "failed_real." + std::to_string(getpid());
+  run_ranks(job_with(2, {{"FAKE_NCCL_FAILS", "ncclCommInitRankConfig"},
+                         {"EPCCL_DEBUG", "WARN"},
+                         {"EPCCL_DEBUG_FILE", log}}),
+            [&](const RankContext& context) {
+              const GpuRank gpu;
+              const Comm comm(context);
+              expect_every_collective_to_be_right(context, gpu, comm);
+              std::ifstream file(log);
+              const std::string said{std::istreambuf_iterator<char>(file), {}};
+              EXPECT_THAT(said, HasSubstr("no real NCCL communicator for CUDA memory: rank "));
+            });
+  std::filesystem::remove(log);
+}
+
+TEST(NativeCollectives, OfAJobWhoseRanksDoNotAllHaveTheLibrary) {
+  run_ranks(job_with(2, {}), [](const RankContext& context) {
+    const GpuRank gpu;
+    if (context.rank == 1) setenv("EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2", 1);
+    const Comm comm(context);
+    expect_every_collective_to_be_right(context, gpu, comm);
   });
 }
 

@@ -331,24 +331,26 @@ TEST(Native, AStreamThatIsLateIsWaitedFor) {
 
 TEST(Native, CommunicatorsTakeNoGpuMemoryWhereEverythingIsPassedOn) {
   for (const char* who : {"auto", "real"})
-    run_ranks(job_of(2, {{"EPCCL_NCCL_ALLTOALL", who}, {"EPCCL_NCCL_GROUPS", who}}),
-              [&](const RankContext& context) {
-                const GpuRank gpu;
-                const long before = fake_cuda_live("memory");
-                const Comm comm(context);
-                CUcontext current = nullptr;
-                EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
-                EXPECT_NE(current, nullptr);
-                ncclComm_t part = nullptr;
-                NCCL_OK(ncclCommSplit(comm, 0, context.rank, &part, nullptr));
-                const long taken = fake_cuda_live("memory") - before;
-                NCCL_OK(ncclCommDestroy(part));
-                if (std::string(who) == "real")
-                  EXPECT_EQ(taken, 0);
-                else
-                  EXPECT_GE(taken, 16 << 20);
-                if (std::string(who) == "real") expect_passed_on(context, gpu, comm);
-              });
+    run_ranks(
+        job_of(2,
+               {{"EPCCL_NCCL_ALLTOALL", who}, {"EPCCL_NCCL_GROUPS", who}, {"EPCCL_NCCL_COLLECTIVES", who}}),
+        [&](const RankContext& context) {
+          const GpuRank gpu;
+          const long before = fake_cuda_live("memory");
+          const Comm comm(context);
+          CUcontext current = nullptr;
+          EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+          EXPECT_NE(current, nullptr);
+          ncclComm_t part = nullptr;
+          NCCL_OK(ncclCommSplit(comm, 0, context.rank, &part, nullptr));
+          const long taken = fake_cuda_live("memory") - before;
+          NCCL_OK(ncclCommDestroy(part));
+          if (std::string(who) == "real")
+            EXPECT_EQ(taken, 0);
+          else
+            EXPECT_GE(taken, 16 << 20);
+          if (std::string(who) == "real") expect_passed_on(context, gpu, comm);
+        });
 }
 
 TEST(Native, AGroupThatIsSpoiltHoldsNoStream) {

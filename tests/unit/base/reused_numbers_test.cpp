@@ -27,11 +27,5 @@ TEST(ReusedNumbers, PassByThoseInUseUntilThereAreNone) {
   EXPECT_EQ(numbers.take(in_use), 6);
 }
 
-// As operations are: one at a time, for months.
-TEST(ReusedNumbers, AreNeverUsedUpByThoseThatAreGivenBack) {
-  ReusedNumbers numbers(0, 4);
-  for (int made = 0; made < 1000; ++made) EXPECT_EQ(numbers.take([](int) { return false; }), made % 4);
-}
-
 }  // namespace
 }  // namespace epccl
