@@ -14,7 +14,7 @@ def recover(comm: epccl.Communicator, step: int, seconds: float = 120) -> tuple[
     until = time.monotonic() + seconds
     while True:
         try:
-            # Empty: why it failed is known, and not yet who. Who goes on all the same would go on without knowing whom to leave out.
+            # Empty: who has died is not known yet, or nobody has: one is stuck. Who went on all the same would not know whom to leave out.
             if lost := comm.lost_ranks():
                 left = comm.shrink(lost, abort=True)
                 try:

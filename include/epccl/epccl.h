@@ -235,14 +235,14 @@ EPCCL_API epcclResult_t epcclCommShrinkBeside(epcclComm_t comm, int* excludeRank
                                               void (*beside)(epcclComm_t comm));
 
 /** The ranks of `comm`, in ascending order, of which this rank knows that they take no part in anything any more: their process has died or
- *  ended, they have left (finalized, destroyed, aborted), or they did not answer until a timeout of this or another rank, which waited for
- *  them, as far as they did not wait themselves. Never this rank. What a text says of a death, this says, too: ask it when a call has failed.
- *  It asks the process that made the id (of a split or shrink, the new communicator's rank 0), which hears of every death, half a second at
- *  most; looks at the processes of this rank's node, where these can be seen (not with EPCCL_CMA=0); and tells what was heard before,
- *  also in a shrink that failed. Where that process is dead, nobody tells of deaths on other nodes. So ranks may know different ones for a
- *  moment: epcclCommShrink() fails where they do, to be tried again with what this tells then (docs/recovery.md). Who was once told stays so.
- *  Timeouts of replays of graphs whose kernels make the call, and of threads that a GPU's driver keeps, name nobody here, nor do those of
- *  making a communicator.
+ *  ended (or its machine does not answer any more), or they have left (finalized, destroyed, aborted). Never this rank, nor one that was
+ *  silent until a timeout: it may live, and the timeout's text names whom it was for. Who decides to go on without such a rank ends its
+ *  process, and this has it then. What a text says of a death, this says, too: ask it when a call has failed. It asks the process
+ *  that made the id (of a split or shrink, the new communicator's rank 0), which hears of every death, half a second at most; looks at the
+ *  processes of this rank's node, where these can be seen (not with EPCCL_CMA=0); and tells what was heard before, also in a shrink that
+ *  failed: there a rank counts as dead whose machine refuses connections to where the others were to meet (as a firewall may, too). Where
+ *  the process of the id is dead, nobody else tells of deaths on other nodes. So ranks may know different ones for a moment:
+ *  epcclCommShrink() fails where they do, to be tried again with what this tells then (docs/recovery.md). Who was once told stays so.
  *  `*count`: how many there are; the first `capacity` of them are written to `ranks` (NULL is allowed where `capacity` is 0). Local; any
  *  thread; also of a communicator that has failed or was revoked or finalized. epcclInvalidArgument: `count` is NULL, `capacity` is
  *  negative, or `ranks` is NULL. */

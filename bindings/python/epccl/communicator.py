@@ -232,9 +232,9 @@ class Communicator(Exchanges):
         return code.value
 
     def lost_ranks(self) -> list[int]:
-        """The ranks, ascending, of which this one knows that they take no part in anything any more: they have died, have left, or did not
-        answer until a timeout, as far as they did not wait themselves. Ask it when a call has failed: they are what :meth:`shrink` is to
-        exclude (docs/recovery.md). Takes half a second at most; any thread."""
+        """The ranks, ascending, of which this one knows that they take no part in anything any more: they have died or have left. One that
+        is stuck is not among them until its process is ended. Ask it when a call has failed: they are what :meth:`shrink` is to exclude
+        (docs/recovery.md). Takes half a second at most; any thread."""
         ranks, count = (ctypes.c_int * self.size)(), ctypes.c_int()
         call("epcclCommGetLostRanks", self._pointer(), ranks, self.size, ctypes.byref(count), comm=self._handle)
         return ranks[: count.value]

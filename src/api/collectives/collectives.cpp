@@ -71,7 +71,7 @@ Result<Blocks> read_blocks(const PerRank& counts, const PerRank& displs, int ran
     EPCCL_ASSIGN(const uint64_t offset, displs.bytes(peer, element));
     blocks.bytes.push_back(bytes);
     blocks.offsets.push_back(offset);
-    if (bytes == 0) continue;  // then any place is right
+    if (bytes == 0) continue;
     if (offset + bytes > most_bytes)
       return error(Code::invalid_argument,
                    "{}[{}] {} at {} {}: x {} bytes overflows the address space ({} bytes)", counts.name, peer,

@@ -82,8 +82,9 @@ class NetworkRows {
 
 constexpr uint64_t longest_turn = 4;
 
+constexpr uint64_t scratch_rows = 4;  // of each of those of a turn
+
 /// Rows that one turn may have: two fit into the half of scratch that receives what comes back.
-constexpr uint64_t scratch_rows = 4;  // of each of them
 uint64_t room_for_rows(const BlockLimits& limits) {
   return limits.scratch_bytes / scratch_rows / limits.row_bytes;
 }

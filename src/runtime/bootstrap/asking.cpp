@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/net.hpp"
@@ -11,40 +12,36 @@
 
 namespace epccl::runtime {
 
-uint32_t Client::put_question(const std::vector<int>& awaited) {
-  const uint32_t request = ++requests_;
-  queue(wire::Writer(wire::Type::question).u32(request).ranks(awaited).take());
-  return request;
+void Client::put_question() {
+  question_ = ++requests_;
+  answer_ = {};
+  queue(wire::Writer(wire::Type::question).u32(question_).take());
 }
 
-Client::Answer Client::take_answer_to(uint32_t request) {
-  return answers_.contains(request) ? std::move(answers_.extract(request).mapped()) : Answer{};
-}
-
-Client::Answer Client::ask(double patience, const std::vector<int>& awaited) {
-  const uint32_t request = put_question(awaited);
+Client::Answer Client::ask(double patience) {
+  put_question();
   bool timed_out = false;
   static_cast<void>(pump(
-      now_seconds() + patience, [&] { return answers_.contains(request); }, timed_out, false));
-  return take_answer_to(request);
+      now_seconds() + patience, [&] { return answer_.heard; }, timed_out, false));
+  return std::exchange(answer_, {});
 }
 
 /// Reads what the hub has said so far: what is asked now is answered behind that. Unlike ask(), also on a line with bad news.
 Client::Answer Client::hear_all(double patience) {
-  const uint32_t request = put_question({});
+  put_question();
   const double deadline = now_seconds() + patience;
   for (;;) {
     const short events = flush() ? POLLIN : POLLIN | POLLOUT;
     read_line();
-    if (answers_.contains(request) || state_ != Line::open) break;
+    if (answer_.heard || state_ != Line::open) break;
     if (!net::wait_for(line_.get(), events, deadline)) break;
   }
-  return take_answer_to(request);
+  return std::exchange(answer_, {});
 }
 
 void Client::take_answer(wire::Reader& body) {
-  const auto ranks = static_cast<size_t>(ranks_);
-  Answer& answer = answers_[body.u32()];
+  if (body.u32() != question_) return;
+  Answer& answer = answer_;
   answer.heard = true;
   answer.joined = body.i32();
   RankList missing;
@@ -59,23 +56,18 @@ void Client::take_answer(wire::Reader& body) {
   missing.add_more(std::max(count - missing.count(), 0));
   answer.missing = missing.text();
   answer.doing = body.text();
-  answer.silent = body.ranks(ranks);
-  answer.lost = body.ranks(ranks);
+  answer.lost = body.ranks(static_cast<size_t>(ranks_));
 }
 
-std::string Client::describe_others(bool briefly, Silence* silence) {
+std::string Client::describe_others(bool briefly) {
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (!lock.owns_lock()) return "";
   if (state_ == Line::closed_regularly) return calls_.others(rank_);
-  Answer answer = ask(briefly ? brief_patience : question_patience,
-                      silence != nullptr ? silence->awaited : std::vector<int>{});
-  if (silence != nullptr) silence->silent = std::move(answer.silent);
+  Answer answer = ask(briefly ? brief_patience : question_patience);
   // Its process is a rank's, and may be the one that all wait for.
-  if (!briefly && !answer.heard && state_ == Line::open && !first_notice_) {
-    if (silence != nullptr) silence->silent = hub_ranks_;
+  if (!briefly && !answer.heard && state_ == Line::open && !first_notice_)
     return fmt::format("the process of the rendezvous ({}) has not answered for {:g} s", hub_,
                        question_patience);
-  }
   return std::move(answer.doing);
 }
 

@@ -32,15 +32,6 @@ struct StallReport {
   /// Of messages: the ranks that have yet to send or take one. None of them can have left; a message that is still on its way may be of one
   /// that has, so they are named only when nothing has come for long.
   std::vector<int> peers = {};
-  /// Those that the wait is for, as far as that is known.
-  std::vector<int> awaited = {};
-};
-
-/// Whom a wait has been for too long.
-struct Silence {
-  std::vector<int> awaited;
-  /// Of those, and of those that they wait for in their turn, and so on, the ones that wait for nobody.
-  std::vector<int> silent = {};
 };
 
 /// Something every rank must hear of.
@@ -77,8 +68,9 @@ struct JoinOptions {
   std::function<Status(bool last)> check = {};
   /// Of a split or shrink: what the ranks are in the parent, for messages.
   std::vector<int> ranks_of_parent = {};
-  /// Told when the process that the ranks were to meet at is gone; may be empty.
-  std::function<void()> nobody_there = {};
+  /// Told when nobody is at the address that the ranks were to meet at; may be empty. `at_loopback`: it is this machine's, whosever it was
+  /// meant to be.
+  std::function<void(bool at_loopback)> nobody_there = {};
 };
 
 /// One thread at a time, except report_failure(), report_stall(), publish(), poll_notice() and leave(), which any thread may call while
@@ -110,9 +102,7 @@ class Bootstrap {
   virtual std::optional<Notice> poll_notice() = 0;
 
   /// Tells everybody that this rank gives up (they get Notice::failed with the text and the reason). Never blocks for long.
-  /// `silent`: the ranks that have not answered until the timeout.
-  virtual void report_failure(const Status& why, const std::vector<int>& silent) = 0;
-  void report_failure(const Status& why) { report_failure(why, {}); }
+  virtual void report_failure(const Status& why) = 0;
   void report_failure(const std::string& text) { report_failure(Status(Code::remote_error, text)); }
   /// Tells the hub what this rank waits for. Never blocks for long.
   virtual void report_stall(const StallReport& report) = 0;
@@ -131,12 +121,11 @@ class Bootstrap {
   virtual bool is_alone() { return false; }
 
   /// What the other ranks were last known to do ("left: 3; rank 2 was last seen waiting in call #7 (...): ..."), for the
-  /// error of a rank that has waited too long. Asks the hub, for two seconds at most, or `briefly`; "" when nothing is known. `silence` may
-  /// be null.
-  virtual std::string describe_others(bool /*briefly*/ = false, Silence* /*silence*/ = nullptr) { return ""; }
+  /// error of a rank that has waited too long. Asks the hub, for two seconds at most, or `briefly`; "" when nothing is known.
+  virtual std::string describe_others(bool /*briefly*/ = false) { return ""; }
 
-  /// The ranks that have died, have left, or were told to be silent (report_failure()), as far as the hub knows, which is asked for half a
-  /// second at most; where it has ended, as far as this rank knows (deaths are notices).
+  /// The ranks that have died or left, as far as the hub knows, which is asked for half a second at most; where it has ended, as far as this
+  /// rank knows (deaths are notices).
   virtual std::vector<int> lost_ranks() { return {}; }
 
   /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death, unless the process ends regularly. `last_call`: the number of

@@ -1,9 +1,5 @@
 #include "runtime/bootstrap/call_reports.hpp"
 
-#include <algorithm>
-#include <set>
-
-#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "runtime/bootstrap/rank_list.hpp"
 
@@ -11,12 +7,11 @@ namespace epccl::runtime {
 namespace {
 
 constexpr size_t max_calls_kept = 256;  // sequence numbers whose call text is remembered
-constexpr double counts_for = 3;        // seconds: who still waits then has said so again
 
 }  // namespace
 
 std::optional<std::string> CallReports::waits(const Member& by, StallReport report) {
-  const Waiting& mine = waiting_[by.rank] = {by, std::move(report), now_seconds()};
+  const Waiting& mine = waiting_[by.rank] = {by, std::move(report)};
   auto wrong = compare_texts(mine);
   for (auto left = left_.begin(); left != left_.end() && !wrong; ++left)
     wrong = compare_ends(left->second, mine);
@@ -51,26 +46,6 @@ std::vector<int> CallReports::all_left() const {
   std::vector<int> ranks;
   for (const auto& [rank, left] : left_) ranks.push_back(rank);
   return ranks;
-}
-
-std::vector<int> CallReports::silent_behind(int asker, std::span<const int> awaited) const {
-  std::vector<int> next(awaited.begin(), awaited.end()), silent;
-  std::set<int> seen{asker};
-  const double since = now_seconds() - counts_for;
-  while (!next.empty()) {
-    const int rank = next.back();
-    next.pop_back();
-    if (!seen.insert(rank).second) continue;
-    const auto waiting = waiting_.find(rank);
-    if (waiting == waiting_.end() || waiting->second.told_at < since) {
-      silent.push_back(rank);
-    } else {
-      const std::vector<int>& further = waiting->second.report.awaited;
-      next.insert(next.end(), further.begin(), further.end());
-    }
-  }
-  std::ranges::sort(silent);
-  return silent;
 }
 
 std::optional<std::string> CallReports::compare_texts(const Waiting& mine) {

@@ -25,9 +25,6 @@ class CallReports {
   /// A rank has died: what it waited for counts no more.
   void died(int rank) { waiting_.erase(rank); }
 
-  /// Of the ranks that `asker` waits for, and those that these wait for, and so on, the ones that do not wait themselves. Who waits says so
-  /// again and again.
-  std::vector<int> silent_behind(int asker, std::span<const int> awaited) const;
   std::vector<int> all_left() const;
 
   /// What the others were last known to do, for the error of a rank that has waited too long: "left: 3; rank 2 was last seen
@@ -38,7 +35,6 @@ class CallReports {
   struct Waiting {
     Member member;
     StallReport report;
-    double told_at = 0;
   };
   struct Left {
     Member member;

@@ -126,13 +126,13 @@ std::optional<Notice> Client::poll_notice() {
   return notice;
 }
 
-void Client::send_failure(const Status& why, const std::vector<int>& silent) {
-  queue(wire::Writer(wire::Type::failure).reason(why.reason()).text(why.message()).ranks(silent).take());
+void Client::send_failure(const Status& why) {
+  queue(wire::Writer(wire::Type::failure).reason(why.reason()).text(why.message()).take());
   flush_until(now_seconds() + report_patience);
 }
 
-void Client::report_failure(const Status& why, const std::vector<int>& silent) {
-  send_failure(why, silent);
+void Client::report_failure(const Status& why) {
+  send_failure(why);
   if (!lives_with_hub_) return;
   // The rendezvous may end with this process: an answer to what is asked behind the report says that the others have the news.
   const std::unique_lock lock(reading_, std::try_to_lock);
@@ -142,7 +142,7 @@ void Client::report_failure(const Status& why, const std::vector<int>& silent) {
 void Client::report_stall(const StallReport& report) {
   wire::Writer frame(wire::Type::stall);
   frame.u64(report.sequence).text(report.call).text(report.waiting);
-  queue(frame.ranks(report.peers).ranks(report.awaited).take());
+  queue(frame.ranks(report.peers).take());
   flush();
   // Where the hub has ended in order nobody compares, but this rank knows who had left.
   const std::unique_lock lock(reading_, std::try_to_lock);

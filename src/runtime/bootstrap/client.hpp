@@ -36,10 +36,9 @@ class Client final : public Bootstrap {
   Result<Blob> lookup(int rank, const std::string& key) override;
   int fd() const override { return epoll_.get(); }
   std::optional<Notice> poll_notice() override;
-  using Bootstrap::report_failure;
-  void report_failure(const Status& why, const std::vector<int>& silent) override;
+  void report_failure(const Status& why) override;
   void report_stall(const StallReport& report) override;
-  std::string describe_others(bool briefly = false, Silence* silence = nullptr) override;
+  std::string describe_others(bool briefly = false) override;
   std::vector<int> lost_ranks() override;
   uint32_t announce_shrink(std::span<const int> excluded) override;
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
@@ -54,10 +53,10 @@ class Client final : public Bootstrap {
 
  private:
   struct Answer {
-    bool heard = false;
+    bool heard = false;  // false: the hub has not answered
     int joined = 0;
     std::string missing, doing;
-    std::vector<int> silent, lost;
+    std::vector<int> lost;
   };
   struct Found {
     bool success = false;
@@ -95,16 +94,15 @@ class Client final : public Bootstrap {
   void line_ended(const Status& why);
   void add_notice(Notice notice);
   static constexpr double question_patience = 2, brief_patience = 0.5;  // seconds
-  uint32_t put_question(const std::vector<int>& awaited);
-  Answer take_answer_to(uint32_t request);
-  Answer ask(double patience, const std::vector<int>& awaited = {});
+  void put_question();
+  Answer ask(double patience);
   Answer hear_all(double patience);
   void hang_up(uint64_t last_call);
 
   void queue(wire::Bytes frame);
   /// Sends what the socket takes; true when all is sent.
   bool flush();
-  void send_failure(const Status& why, const std::vector<int>& silent = {});
+  void send_failure(const Status& why);
   bool flush_until(double deadline);
 
   const int rank_;
@@ -128,7 +126,8 @@ class Client final : public Bootstrap {
   std::optional<std::string> refused_;
   std::optional<wire::Bytes> challenge_, gathered_;
   std::map<uint32_t, Found> found_;
-  std::map<uint32_t, Answer> answers_;
+  uint32_t question_ = 0;  // the last one: an answer to another comes when nobody waits for it any more
+  Answer answer_;          // to that
   std::map<uint32_t, ShrinkVerdict> verdicts_;  // by the number of a shrink
   uint32_t gathers_ = 0, requests_ = 0;
   std::deque<Notice> notices_;          // not yet polled

@@ -134,7 +134,7 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
     const bool is_refused = fd.status().code() == Code::remote_error;
     refused_since = !is_refused ? 0 : refused_since == 0 ? now : refused_since;
     if (is_refused && now - refused_since >= refused_patience) {
-      if (options_.nobody_there != nullptr) options_.nobody_there();
+      if (options_.nobody_there != nullptr) options_.nobody_there(rendezvous.endpoint.is_loopback());
       return error(Code::remote_error,
                    "rank {}: there is no rendezvous at {} any more: its process has ended, or all ranks that "
                    "it waited for had come{} ({})",

@@ -218,9 +218,7 @@ Status Roster::stall(int rank, wire::Reader& body) {
   report.sequence = body.u64();
   report.call = body.text();
   report.waiting = body.text();
-  const uint32_t peers = body.u32();
-  for (uint32_t i = 0; i < peers && i < slots_.size(); ++i) report.peers.push_back(body.i32());
-  report.awaited = body.ranks(slots_.size());
+  report.peers = body.ranks(slots_.size());
   if (!body.complete()) return breach("a malformed stall report");
   if (const auto wrong = calls_.waits(slot(rank).member, std::move(report)))
     notify({Notice::Kind::mismatch, rank, *wrong});
@@ -230,9 +228,7 @@ Status Roster::stall(int rank, wire::Reader& body) {
 Status Roster::failure(int rank, wire::Reader& body) {
   const Reason reason = body.reason();
   const std::string text = body.text();
-  const std::vector<int> silent = body.ranks(slots_.size());
   if (!body.complete()) return breach("a malformed failure report");
-  note_silent(rank, silent);
   Notice notice{Notice::Kind::failed, rank, fmt::format("{} failed: {}", describe(slot(rank).member), text),
                 reason};
   // Most failures are consequences of the first one, which everybody knows. But that a rank has failed, too, is news to whoever waits for
@@ -250,11 +246,10 @@ Status Roster::failure(int rank, wire::Reader& body) {
 
 Status Roster::question(int rank, wire::Reader& body) {
   const uint32_t request = body.u32();
-  const std::vector<int> awaited = body.ranks(slots_.size());
   if (!body.complete()) return breach("a malformed question");
   wire::Writer frame(wire::Type::answer);
   put_missing(frame.u32(request).i32(joined_));
-  frame.text(calls_.others(rank)).ranks(calls_.silent_behind(rank, awaited)).ranks(lost());
+  frame.text(calls_.others(rank)).ranks(lost());
   send_(rank, std::make_shared<const wire::Bytes>(frame.take()));
   return {};
 }
@@ -304,18 +299,9 @@ std::vector<int> Roster::lost() const {
   std::vector<int> ranks;
   for (size_t rank = 0; rank < slots_.size(); ++rank) {
     const Slot& each = slots_[rank];
-    if (each.state == State::dead || each.state == State::left || each.silent)
-      ranks.push_back(static_cast<int>(rank));
+    if (each.state == State::dead || each.state == State::left) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
-}
-
-void Roster::note_silent(int rank, const std::vector<int>& silent) {
-  if (silent.empty()) return;
-  slot(rank).accuses = true;
-  slot(rank).silent = false;
-  for (const int each : silent)
-    if (each >= 0 && each < ranks() && !slot(each).accuses) slot(each).silent = true;
 }
 
 Status Roster::leave(int rank, wire::Reader& body) {

@@ -69,8 +69,6 @@ class Roster {
     wire::GatherKind gather_kind{};
     wire::Bytes gather_blob;
     bool watches = false;                      // who leaves
-    bool silent = false;                       // a rank's timeout was for it
-    bool accuses = false;                      // its own was for others, so it is not
     uint64_t last_call = Bootstrap::any_call;  // of one that has left
   };
   struct Lookup {
@@ -102,7 +100,6 @@ class Roster {
 
   void put_missing(wire::Writer& frame) const;
   std::vector<int> lost() const;
-  void note_silent(int rank, const std::vector<int>& silent);
   void broadcast(wire::Bytes frame, int except = -1);
   void notify(Notice notice, int except = -1);
 

@@ -30,16 +30,16 @@ inline constexpr int max_ranks = 1 << 20;
 
 enum class Type : uint8_t {
   // rank to hub
-  hello = 1,     // version u32, nonce
-  join = 2,      // proof, rank i32, ranks i32, pid i32, host text, session u64, process u64
-  gather = 3,    // number u32, kind u8 (GatherKind), blob
-  publish = 4,   // key text, blob
-  lookup = 5,    // request u32, rank i32, key text
-  failure = 6,   // reason u8 (Reason), text, count u32, silent ranks i32
-  stall = 7,     // sequence u64, call text, waiting text, count u32, peers i32, count u32, awaited ranks i32
-  leave = 8,     // u64 number of its last collective
-  question = 9,  // request u32, count u32, ranks i32 that it waits for
-  shrink = 10,   // number u32, count u32, excluded ranks i32
+  hello = 1,         // version u32, nonce
+  join = 2,          // proof, rank i32, ranks i32, pid i32, host text, session u64, process u64
+  gather = 3,        // number u32, kind u8 (GatherKind), blob
+  publish = 4,       // key text, blob
+  lookup = 5,        // request u32, rank i32, key text
+  failure = 6,       // reason u8 (Reason), text
+  stall = 7,         // sequence u64, call text, waiting text, count u32, peers i32
+  leave = 8,         // u64 number of its last collective
+  question = 9,      // request u32
+  shrink = 10,       // number u32, count u32, excluded ranks i32
   shrink_over = 11,  // number u32: waited for no more
   end = 12,          // its process ends, and it has not left
   watch = 13,        // wants to know who leaves, and who has left
@@ -52,8 +52,8 @@ enum class Type : uint8_t {
   notice = 21,     // kind u8, rank i32, reason u8 (Reason), text
   may_close =
       22,  // the hub's process may end from now on, which is no death; count u32, and of each rank that has left as in `left`
-  // request u32, joined i32, count u32 of the missing ranks, count u32, the first of those i32, doing text, count u32, silent ranks i32
-  // behind those that were asked about, count u32, lost ranks i32
+  // request u32, joined i32, count u32 of the missing ranks, count u32, the first of those i32, doing text, count u32, i32 those that have
+  // died or left
   answer = 23,
   verdict =
       24,  // number u32 of the rank's shrinks, why it cannot be text, count u32, ranks that are kept i32

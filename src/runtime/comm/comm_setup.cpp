@@ -181,8 +181,7 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine) {
   EPCCL_TRY(open_node_memory(parts));
   EPCCL_TRY(agree_on_direct_access(parts));
   parts.config.parameters.direct = parts.direct;
-  parts.config.wait.ranks_of_node = parts.cluster.members(parts.cluster.node_of(parts.rank));
-  if (parts.direct) parts.config.wait.neighbours = parts.config.wait.ranks_of_node;
+  if (parts.direct) parts.config.wait.neighbours = parts.cluster.members(parts.cluster.node_of(parts.rank));
   EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));
   uint32_t drivers = all_rdma_drivers;
   for (const RankInfo& info : infos) drivers &= static_cast<uint32_t>(info.rdma);

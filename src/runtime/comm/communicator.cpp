@@ -53,7 +53,8 @@ Communicator::Communicator(CommParts parts)
       regroup_(
           parts_.rank, parts_.meeting_point.get(), parts_.meeting_points, *parts_.bootstrap,
           [this](const std::vector<int>& members, Absence absence) { return why_lost(members, absence); },
-          [this](int rank) { monitor_.note_lost(std::span(&rank, 1)); }, parts_.config.wait.timeout_seconds),
+          [this](int rank, bool at_loopback) { note_nobody_there(rank, at_loopback); },
+          parts_.config.wait.timeout_seconds),
       engine_use_(parts_.config.engines.use) {
   monitor_.listened_to_by([this](Status status) { return tell(std::move(status)); });
 }
@@ -181,7 +182,7 @@ void Communicator::say_why(const Status& failure) {
 // Its node can read why as soon as somebody there may ask.
 void Communicator::tell_others(const Status& failure) {
   say_why(failure);
-  parts_.bootstrap->report_failure(failure, monitor_.silent());
+  parts_.bootstrap->report_failure(failure);
   log::warn(log::coll, rank(), "{}", failure.message());
 }
 
@@ -204,6 +205,13 @@ std::string Communicator::why_lost(const std::vector<int>& members, Absence abse
       return fmt::format("rank {} (same node, pid {}) is gone: its process has ended", rank,
                          parts_.node->pid(parts_.cluster.local_of(rank)));
   return "";
+}
+
+// An address of this machine says nothing of a rank on another one.
+void Communicator::note_nobody_there(int rank, bool at_loopback) {
+  const topology::Cluster& cluster = parts_.cluster;
+  if (!at_loopback || cluster.node_of(rank) == cluster.node_of(parts_.rank))
+    monitor_.note_lost(std::span(&rank, 1));
 }
 
 // What the hub knows is kept: it may end.

@@ -175,8 +175,8 @@ class Communicator {
   /// A failure from outside of the current call; ok before.
   Status check() { return monitor_.check(); }
 
-  /// Ranks that take no part in anything any more, as far as is known: their process has ended, they have left, or they have not answered
-  /// until a timeout. Any thread; half a second at most.
+  /// Ranks that take no part in anything any more, as far as is known: their process has ended, or they have left. Any thread; half a second
+  /// at most.
   std::set<int> lost_ranks();
 
   /// Where ranks of this communicator meet to make another one.
@@ -219,6 +219,7 @@ class Communicator {
   /// Those whose processes this rank can see, by rank.
   std::vector<int> ended_neighbours() const;
   std::string why_lost(const std::vector<int>& members, Absence absence);
+  void note_nobody_there(int rank, bool at_loopback);
   double timeout_or_configured(double seconds) const;
 
   CommParts parts_;

@@ -91,7 +91,7 @@ Result<Gathering> Regroup::gather(const std::vector<int>& members, Absence absen
   gathering.where =
       fmt::format("meeting at rank {} of the parent (its ranks {}, here numbered from 0)", host, list.text());
   gathering.ranks_of_parent = members;
-  gathering.nobody_there = [this, host] { is_gone_(host); };
+  gathering.nobody_there = [this, host](bool at_loopback) { nobody_there_(host, at_loopback); };
   gathering.check = until_lost(members, absence);
   gathering.in_vain = [this, members, number] {
     const std::lock_guard again(mutex_);

@@ -48,7 +48,7 @@ struct Gathering {
   std::function<void()> in_vain = {};
   // JoinOptions':
   std::vector<int> ranks_of_parent = {};
-  std::function<void()> nobody_there = {};
+  std::function<void(bool at_loopback)> nobody_there = {};
 };
 
 /// What keeps ranks of the old communicator from a meeting.
@@ -62,18 +62,19 @@ class Regroup {
  public:
   /// Why one of `members` (old ranks) will not come; "": nothing is known.
   using Lost = std::function<std::string(const std::vector<int>& members, Absence absence)>;
+  using NobodyThere = std::function<void(int rank, bool at_loopback)>;
 
   /// `own` may be null: then nobody can meet here. `line`: of the old communicator.
-  /// `is_gone` is told of a rank at whose address nobody is any more.
+  /// `nobody_there` is told of a rank at whose address nobody is any more, and whether that is a loopback address.
   Regroup(int rank, MeetingPoint* own, const std::vector<UniqueId>& meeting_points, Bootstrap& line,
-          Lost lost, std::function<void(int rank)> is_gone, double timeout_seconds)
+          Lost lost, NobodyThere nobody_there, double timeout_seconds)
       : rank_(rank),
         ranks_(static_cast<int>(meeting_points.size())),
         own_(own),
         meeting_points_(meeting_points),
         line_(line),
         lost_(std::move(lost)),
-        is_gone_(std::move(is_gone)),
+        nobody_there_(std::move(nobody_there)),
         timeout_seconds_(timeout_seconds) {}
 
   /// Where `members` meet, this rank among them; opens the door where it is here. Every member asks equally often for the
@@ -106,7 +107,7 @@ class Regroup {
   const std::vector<UniqueId>& meeting_points_;  // by rank
   Bootstrap& line_;
   const Lost lost_;
-  const std::function<void(int rank)> is_gone_;
+  const NobodyThere nobody_there_;
   const double timeout_seconds_;
   std::mutex mutex_;
   std::map<std::vector<int>, Numbers> gatherings_;  // by members

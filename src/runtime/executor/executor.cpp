@@ -393,18 +393,7 @@ Waiter::Situation Executor::stalled() {
 }
 
 Waiter::Situation Executor::describe() const {
-  return {call_->sequence, std::string(call_->text), waiting_text(), {}, awaited()};
-}
-
-std::vector<int> Executor::awaited() const {
-  if (!waits_.empty()) return {plan_->steps[waits_.front().step].step.peer};
-  std::vector<int> ranks;
-  for (const Message& message : messages_) {
-    const int peer = plan_->steps[message.step].step.peer;
-    const bool is_pending = message.state == Completion::State::pending;
-    if (is_pending && std::ranges::find(ranks, peer) == ranks.end()) ranks.push_back(peer);
-  }
-  return ranks;
+  return {call_->sequence, std::string(call_->text), waiting_text()};
 }
 
 std::string Executor::waiting_text() const {

@@ -96,7 +96,6 @@ class Executor {
   Waiter::Situation stalled();
   Waiter::Situation describe() const;
   std::string waiting_text() const;
-  std::vector<int> awaited() const;
 
   const topology::Cluster& cluster_;
   const int rank_;

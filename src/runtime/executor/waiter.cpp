@@ -103,17 +103,6 @@ std::set<int> FailureMonitor::lost_ranks() const {
   return ranks;
 }
 
-void FailureMonitor::note_silent(const std::vector<int>& ranks) {
-  note_lost(ranks);
-  const std::lock_guard lock(mutex_);
-  silent_.insert(ranks.begin(), ranks.end());
-}
-
-std::vector<int> FailureMonitor::silent() const {
-  const std::lock_guard lock(mutex_);
-  return {silent_.begin(), silent_.end()};
-}
-
 Status FailureMonitor::check_lightly() {
   const double now = coarse_now_seconds();
   if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr) {
@@ -234,8 +223,8 @@ bool Waiter::awaits_stream(double now) {
 }
 
 /// "; ..." or "".
-std::string Waiter::what_others_do(bool briefly, Silence* silence) const {
-  const std::string others = monitor_.bootstrap().describe_others(briefly, silence);
+std::string Waiter::what_others_do(bool briefly) const {
+  const std::string others = monitor_.bootstrap().describe_others(briefly);
   return others.empty() ? "" : "; " + others;
 }
 
@@ -247,34 +236,18 @@ Status Waiter::report(double now, const Situation& situation) {
     return {};
   }
   const double since = std::max(idle_since_, stream_came_), waited = now - since;
-  if (waited > timeout_seconds_) {
-    Silence silence{awaited_in(situation)};
-    const std::string others = what_others_do(false, &silence);
-    monitor_.note_silent(silence.silent);
+  if (waited > timeout_seconds_)
     return error(Code::remote_error, Reason::timeout,
                  "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}", rank_, situation.call,
-                 situation.sequence, waited, situation.waiting, others);
-  }
+                 situation.sequence, waited, situation.waiting, what_others_do(false));
   if (long_wait_.is_due(now) && log::enabled(log::Level::warn, log::coll))
     log::warn(log::coll, rank_, "{} (call {}) has waited {:.0f} s for {}{}; it gives up after {:g} s",
               situation.call, situation.sequence, waited, situation.waiting, what_others_do(true),
               timeout_seconds_);
   next_report_ = std::min({now + report_period, long_wait_.next(), since + timeout_seconds_ + 1e-3});
   monitor_.bootstrap().report_stall({situation.sequence, situation.call, situation.waiting,
-                                     waited < report_period ? std::vector<int>{} : situation.peers,
-                                     awaited_in(situation)});
+                                     waited < report_period ? std::vector<int>{} : situation.peers});
   return monitor_.bootstrap().is_alone() ? check_alone(now, situation) : Status{};
-}
-
-// Whom this rank needs for the call to go on, itself not.
-std::vector<int> Waiter::awaited_in(const Situation& situation) const {
-  if (!situation.awaited.empty()) return situation.awaited;
-  if (!situation.peers.empty() || situation.sequence == 0) return situation.peers;
-  std::vector<int> ranks;
-  for (size_t local = 0; local < policy_.ranks_of_node.size(); ++local)
-    if (static_cast<int>(local) != node_.local() && node_.done(static_cast<int>(local)) < situation.sequence)
-      ranks.push_back(policy_.ranks_of_node[local]);
-  return ranks;
 }
 
 // Nobody tells of those that fail or die now. (Over the network a connection breaks.) What a rank did last counts before its end: it is gone if it

@@ -37,7 +37,6 @@ struct WaitPolicy {
   int home_core = -1;
   std::vector<int> neighbours =
       {};  // ranks of the node by position, if this one can see their processes; else empty
-  std::vector<int> ranks_of_node = {};  // by position
 };
 
 /// Failures of the communicator that come from outside the current call. Any thread may abort.
@@ -69,13 +68,10 @@ class FailureMonitor {
   /// Why one of `ranks` will not come to anything any more, as far as was heard: its process has ended, or (`or_failed`) it has given up,
   /// or the control line is lost, whose end is the death of a rank. "": nothing is known. Any thread.
   std::string lost(std::span<const int> ranks, bool or_failed) const;
-  /// Ranks that are known to be lost beside the notices: to somebody else, or since they have not answered until a timeout. Any thread.
+  /// Ranks that are known to be lost beside the notices, to somebody else. Any thread.
   void note_lost(std::span<const int> ranks);
   /// All that are: those, and whose process has ended, as far as was heard. Any thread.
   std::set<int> lost_ranks() const;
-  /// The ranks that a timeout of this rank was for. Any thread.
-  void note_silent(const std::vector<int>& ranks);
-  std::vector<int> silent() const;
   int fd() const { return bootstrap_.fd(); }
   Bootstrap& bootstrap() { return bootstrap_; }
 
@@ -92,7 +88,6 @@ class FailureMonitor {
   mutable std::mutex mutex_;
   std::vector<Notice> lost_;  // one at most of a rank and kind
   std::set<int> lost_otherwise_;
-  std::set<int> silent_;
 };
 
 class Waiter {
@@ -108,8 +103,6 @@ class Waiter {
     std::string call;
     std::string waiting;
     std::vector<int> peers = {};  // StallReport's
-    std::vector<int> awaited =
-        {};  // StallReport's; empty: `peers`, or, of a call, who of the node is not through
   };
 
   /// Calls from now on give up after this much silence; 0: the communicator's timeout.
@@ -174,8 +167,7 @@ class Waiter {
   void measured();
   Status pause(double now);
   Status report(double now, const Situation& situation);
-  std::string what_others_do(bool briefly, Silence* silence = nullptr) const;
-  std::vector<int> awaited_in(const Situation& situation) const;
+  std::string what_others_do(bool briefly) const;
   Status check_alone(double now, const Situation& situation);
   int neighbour_gone(const Situation& situation) const;
   bool awaits_stream(double now);

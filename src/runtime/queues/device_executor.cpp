@@ -208,9 +208,7 @@ void DeviceExecutor::fail_message(const Status& status) {
 }
 
 Waiter::Situation DeviceExecutor::describe() const {
-  const std::vector<int> awaited =
-      waits_.empty() ? messages_.awaited() : std::vector{program_->plan.steps[waits_.front().step].step.peer};
-  return {call_->sequence, std::string(call_->text), waiting_text(), {}, awaited};
+  return {call_->sequence, std::string(call_->text), waiting_text()};
 }
 
 std::string DeviceExecutor::waiting_text() const {

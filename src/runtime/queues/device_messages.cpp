@@ -80,11 +80,6 @@ std::optional<uint32_t> DeviceMessages::done() {
   return step;
 }
 
-std::vector<int> DeviceMessages::awaited() const {
-  const auto* message = pieces_.waiting_for();
-  return message != nullptr ? std::vector<int>{message->peer} : std::vector<int>{};
-}
-
 std::string DeviceMessages::waiting_for() const {
   if (const auto* message = pieces_.waiting_for(); message != nullptr)
     return fmt::format("rank {}: step {} {} of {} bytes over {}", message->peer, message->token,

@@ -60,8 +60,6 @@ class DeviceMessages {
   bool drained() const { return pieces_.drained(); }
   /// What is waited for; empty: nothing of this.
   std::string waiting_for() const;
-  /// The rank of that message; empty: there is none.
-  std::vector<int> awaited() const;
   /// Waits for the copies under way; none starts any more.
   void stop() { pieces_.stop(); }
 

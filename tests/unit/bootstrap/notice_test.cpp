@@ -68,24 +68,6 @@ TEST(LostRanks, AreAllThatHaveDiedOrLeft) {
   EXPECT_EQ(lost, expected);
 }
 
-TEST(LostRanks, AreThoseThatATimeoutWasForUnlessTheyHadOne) {
-  auto lines = join_all(fresh_id(), 4);
-  const auto waits = [&](int rank, std::vector<int> awaited) {
-    lines[static_cast<size_t>(rank)]->report_stall({7, "alltoall", "", {}, std::move(awaited)});
-    lines[static_cast<size_t>(rank)]->describe_others();  // the hub has it
-  };
-  waits(1, {2, 0});
-  waits(2, {1, 3});
-  runtime::Silence silence{{1}};
-  lines[0]->describe_others(false, &silence);
-  EXPECT_EQ(silence.silent, std::vector{3}) << "0 waits for 1, which waits for 2, which waits for 3";
-  lines[0]->report_failure(Status(Code::remote_error, Reason::timeout, "timeout"), {3, 2});
-  EXPECT_EQ(lines[1]->lost_ranks(), (std::vector{2, 3}));
-  lines[2]->report_failure(Status(Code::remote_error, Reason::timeout, "timeout"), {3});
-  lines[2]->lost_ranks();  // the hub has it
-  EXPECT_EQ(lines[1]->lost_ranks(), std::vector{3});
-}
-
 TEST(Notices, BlockedAllgatherEndsAtOnceWithTheDeath) {
   auto lines = join_all(fresh_id(), 3);
   std::jthread dying([&] {

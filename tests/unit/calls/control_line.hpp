@@ -30,7 +30,7 @@ class ControlLine : public Bootstrap {
   Status barrier() override { return {}; }
   Status publish(const std::string&, std::span<const std::byte>) override { return {}; }
   Result<Blob> lookup(int, const std::string&) override { return Blob(); }
-  void report_failure(const Status&, const std::vector<int>&) override {}
+  void report_failure(const Status&) override {}
   void report_stall(const StallReport&) override {}
   uint32_t announce_shrink(std::span<const int>) override { return 0; }
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t, bool) override { return std::nullopt; }
