@@ -128,7 +128,8 @@ const std::vector<Entry>& table() {
       {"EPCCL_NCCL_COLLECTIVES", "auto", "auto|native|real",
        "Who runs the collectives other than ncclAlltoAll with CUDA memory in libepccl-nccl. `auto`: NVIDIA's "
        "library; where a rank has none, EPCCL if copy engines can. `native`: EPCCL. With `native` for all "
-       "three on all ranks, NVIDIA's library makes no communicators. `real`: NVIDIA's. Where ranks differ, as "
+       "three on all ranks, NVIDIA's library makes no communicators. `real`: NVIDIA's. Where ranks differ, "
+       "as "
        "EPCCL_NCCL_ALLTOALL."},
       {"EPCCL_NCCL_GROUPS", "auto", "auto|native|real",
        "Who runs ncclSend and ncclRecv with CUDA memory in libepccl-nccl, in groups and alone. As "

@@ -21,9 +21,10 @@ Function of_double(const char* name) {
 
 }  // namespace
 
-Job with_gpus(int ranks) {
+Job with_gpus(int ranks, const Environment& environment) {
   Job job{As::processes, ranks};
   job.environment = {{"EPCCL_NCCL_LIB", FAKE_NCCL}};
+  job.environment.insert(job.environment.end(), environment.begin(), environment.end());
   return job;
 }
 

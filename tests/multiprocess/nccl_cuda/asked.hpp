@@ -5,14 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ranks.hpp"
 
 namespace nccl_programs {
 
-/// Processes, each with one GPU, whose real NCCL is the double.
-Job with_gpus(int ranks);
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// Processes, each with one GPU, whose real NCCL is the double, unless `environment` says otherwise.
+Job with_gpus(int ranks, const Environment& environment = {});
 
 /// As NCCL_CONFIG_INITIALIZER.
 ncclConfig_t initial_config();

@@ -25,14 +25,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-using Environment = std::vector<std::pair<std::string, std::string>>;
-
-Job job_with(int ranks, Environment environment) {
-  Job job = with_gpus(ranks);
-  for (auto& one : environment) job.environment.push_back(std::move(one));
-  return job;
-}
-
 const Environment without_real{{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}};
 const Environment all_native{
     {"EPCCL_NCCL_ALLTOALL", "native"}, {"EPCCL_NCCL_GROUPS", "native"}, {"EPCCL_NCCL_COLLECTIVES", "native"}};
@@ -97,7 +89,7 @@ void expect_every_collective_to_be_right(const RankContext& context, const GpuRa
 }
 
 TEST(NativeCollectives, AreAllRightWithoutTheRealLibrary) {
-  run_ranks(job_with(2, without_real), [](const RankContext& context) {
+  run_ranks(with_gpus(2, without_real), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     expect_every_collective_to_be_right(context, gpu, comm);
@@ -110,7 +102,7 @@ TEST(NativeCollectives, AreAllRightWithoutTheRealLibrary) {
 
 TEST(NativeCollectives, AreRightBetweenNodesToo) {
   for (const Environment& environment : {without_real, all_native}) {
-    Job job = job_with(2, environment);
+    Job job = with_gpus(2, environment);
     job.ranks_per_node = 1;
     if (environment == without_real) job.environment.emplace_back("EPCCL_NCCL_COLLECTIVES", "native");
     run_ranks(job, [](const RankContext& context) {
@@ -123,7 +115,7 @@ TEST(NativeCollectives, AreRightBetweenNodesToo) {
 
 TEST(NativeCollectives, ArePassedOnWhereThereIsARealLibrary) {
   for (const char* wish : {"auto", "real"})
-    run_ranks(job_with(2, {{"EPCCL_NCCL_COLLECTIVES", wish}}), [](const RankContext& context) {
+    run_ranks(with_gpus(2, {{"EPCCL_NCCL_COLLECTIVES", wish}}), [](const RankContext& context) {
       const GpuRank gpu;
       const Comm comm(context);
       const GpuArray<int> data(gpu, 1);
@@ -135,7 +127,7 @@ TEST(NativeCollectives, ArePassedOnWhereThereIsARealLibrary) {
 }
 
 TEST(NativeCollectives, AskedForBesideARealLibraryDoNotUseIt) {
-  run_ranks(job_with(2, {{"EPCCL_NCCL_COLLECTIVES", "native"}, {"EPCCL_NCCL_GROUPS", "real"}}),
+  run_ranks(with_gpus(2, {{"EPCCL_NCCL_COLLECTIVES", "native"}, {"EPCCL_NCCL_GROUPS", "real"}}),
             [](const RankContext& context) {
               const GpuRank gpu;
               const Comm comm(context);
@@ -147,7 +139,7 @@ TEST(NativeCollectives, AskedForBesideARealLibraryDoNotUseIt) {
 
 // Then it makes no communicator, whoever makes it and how.
 TEST(NativeCollectives, WithAllOtherCallsLeaveTheRealLibraryUnopened) {
-  run_ranks(job_with(2, all_native), [](const RankContext& context) {
+  run_ranks(with_gpus(2, all_native), [](const RankContext& context) {
     const GpuRank gpu;
     {
       const Comm comm(context);
@@ -173,7 +165,7 @@ TEST(NativeCollectives, WithAllOtherCallsLeaveTheRealLibraryUnopened) {
 
 TEST(NativeCollectives, OfANonblockingCommunicator) {
   for (const Environment& environment : {without_real, all_native})
-    run_ranks(job_with(2, environment), [](const RankContext& context) {
+    run_ranks(with_gpus(2, environment), [](const RankContext& context) {
       const GpuRank gpu;
       ncclConfig_t config = nonblocking_config();
       ncclComm_t comm = nullptr;
@@ -191,7 +183,7 @@ TEST(NativeCollectives, OfANonblockingCommunicator) {
 TEST(NativeCollectives, OfAnInitAll) {
   Environment environment = all_native;
   environment.emplace_back("FAKE_CUDA_DEVICES", "2");
-  run_ranks(job_with(1, environment), [](const RankContext&) {
+  run_ranks(with_gpus(1, environment), [](const RankContext&) {
     constexpr std::array devices{0, 1};
     std::array<ncclComm_t, 2> comms{};
     NCCL_OK(ncclCommInitAll(comms.data(), 2, devices.data()));
@@ -216,7 +208,7 @@ TEST(NativeCollectives, OfAnInitAll) {
 }
 
 TEST(NativeCollectives, OneRankThatWantsTheRealLibraryDecidesForAll) {
-  run_ranks(job_with(2, all_native), [](const RankContext& context) {
+  run_ranks(with_gpus(2, all_native), [](const RankContext& context) {
     const GpuRank gpu;
     if (context.rank == 1) setenv("EPCCL_NCCL_COLLECTIVES", "real", 1);
     const Comm comm(context);
@@ -229,7 +221,7 @@ TEST(NativeCollectives, OneRankThatWantsTheRealLibraryDecidesForAll) {
 
 TEST(NativeCollectives, OfPremultipliedSums) {
   for (const Environment& environment : {without_real, all_native})
-    run_ranks(job_with(2, environment), [](const RankContext& context) {
+    run_ranks(with_gpus(2, environment), [](const RankContext& context) {
       const GpuRank gpu;
       const Comm comm(context);
       const GpuArray<float> in(gpu, std::vector<float>{1, 2}), out(gpu, 2);
@@ -247,7 +239,7 @@ TEST(NativeCollectives, OfPremultipliedSums) {
 }
 
 TEST(NativeCollectives, MixWithHostMemoryInAGroupAndNotInACall) {
-  run_ranks(job_with(2, without_real), [](const RankContext& context) {
+  run_ranks(with_gpus(2, without_real), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const GpuArray<int> data(gpu, input_of(context.rank, 2));
@@ -265,7 +257,7 @@ TEST(NativeCollectives, MixWithHostMemoryInAGroupAndNotInACall) {
 
 TEST(NativeCollectives, AreRefusedWhereCopyEnginesDoNotReachAndThereIsNoRealLibrary) {
   const Environment environment = without_real;
-  run_ranks(job_with(2, environment), [](const RankContext& context) {
+  run_ranks(with_gpus(2, environment), [](const RankContext& context) {
     const GpuRank gpu;
     fake_cuda_set("import_error", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     const Comm comm(context);
@@ -277,7 +269,7 @@ TEST(NativeCollectives, AreRefusedWhereCopyEnginesDoNotReachAndThereIsNoRealLibr
 }
 
 TEST(NativeCollectives, BesideARealLibraryRegistrationsAreItsAndScalarsOfTheGpuAreTaken) {
-  run_ranks(job_with(2, {{"EPCCL_NCCL_COLLECTIVES", "native"}, {"EPCCL_NCCL_GROUPS", "real"}}),
+  run_ranks(with_gpus(2, {{"EPCCL_NCCL_COLLECTIVES", "native"}, {"EPCCL_NCCL_GROUPS", "real"}}),
             [](const RankContext& context) {
               const GpuRank gpu;
               const Comm comm(context);
@@ -302,7 +294,7 @@ TEST(NativeCollectives, BesideARealLibraryRegistrationsAreItsAndScalarsOfTheGpuA
 // What is in front of it in the stream may not have been written.
 TEST(NativeCollectives, DoNotTakePinnedMemoryOnTheGpusStreams) {
   for (const Environment& environment : {without_real, all_native})
-    run_ranks(job_with(2, environment), [](const RankContext& context) {
+    run_ranks(with_gpus(2, environment), [](const RankContext& context) {
       const GpuRank gpu;
       const Comm comm(context);
       void* pinned = nullptr;
@@ -317,9 +309,9 @@ TEST(NativeCollectives, DoNotTakePinnedMemoryOnTheGpusStreams) {
 
 TEST(NativeCollectives, GoOnWithoutARealLibraryThatFailsAndAWarningSaysSo) {
   const std::string log = testing::TempDir() + "failed_real." + std::to_string(getpid());
-  run_ranks(job_with(2, {{"FAKE_NCCL_FAILS", "ncclCommInitRankConfig"},
-                         {"EPCCL_DEBUG", "WARN"},
-                         {"EPCCL_DEBUG_FILE", log}}),
+  run_ranks(with_gpus(2, {{"FAKE_NCCL_FAILS", "ncclCommInitRankConfig"},
+                          {"EPCCL_DEBUG", "WARN"},
+                          {"EPCCL_DEBUG_FILE", log}}),
             [&](const RankContext& context) {
               const GpuRank gpu;
               const Comm comm(context);
@@ -332,7 +324,7 @@ TEST(NativeCollectives, GoOnWithoutARealLibraryThatFailsAndAWarningSaysSo) {
 }
 
 TEST(NativeCollectives, OfAJobWhoseRanksDoNotAllHaveTheLibrary) {
-  run_ranks(job_with(2, {}), [](const RankContext& context) {
+  run_ranks(with_gpus(2, {}), [](const RankContext& context) {
     const GpuRank gpu;
     if (context.rank == 1) setenv("EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2", 1);
     const Comm comm(context);

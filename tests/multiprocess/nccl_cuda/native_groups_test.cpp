@@ -25,12 +25,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-Job gpu_job(int ranks, std::vector<std::pair<std::string, std::string>> environment = {}) {
-  Job job = with_gpus(ranks);
-  for (auto& one : environment) job.environment.push_back(std::move(one));
-  return job;
-}
-
 /// Differs for every source, destination, place and call.
 int value(int source, int destination, size_t index, int call) {
   return 1'000'000 * (call + 1) + 10'000 * source + 1'000 * destination + static_cast<int>(index % 1000);
@@ -98,7 +92,7 @@ void expect_group_passed_on(const RankContext& context, const GpuRank& gpu, nccl
 TEST(NativeGroups, AreAllToAllsOfAnySizes) {
   const uint64_t seed = std::random_device{}();
   std::printf("random seed %llu\n", static_cast<unsigned long long>(seed));
-  run_ranks(gpu_job(4), [seed](const RankContext& context) {
+  run_ranks(with_gpus(4), [seed](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     asked_of_real();
@@ -116,7 +110,7 @@ TEST(NativeGroups, AreAllToAllsOfAnySizes) {
 TEST(NativeGroups, EndBeforeTheOtherRankHasIssuedItsOwn) {
   std::array<int, 2> line{};
   ASSERT_EQ(pipe(line.data()), 0);
-  run_ranks(gpu_job(2, {{"EPCCL_CUDA_FIRST_CALLS", "0"}}), [&](const RankContext& context) {
+  run_ranks(with_gpus(2, {{"EPCCL_CUDA_FIRST_CALLS", "0"}}), [&](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     constexpr size_t count = 5000;  // what does not leave at once
@@ -144,7 +138,7 @@ TEST(NativeGroups, EndBeforeTheOtherRankHasIssuedItsOwn) {
 }
 
 TEST(NativeGroups, KeepTheirPlaceBetweenPassedOnCallsOfTheStream) {
-  run_ranks(gpu_job(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const int peer = 1 - context.rank;
@@ -165,7 +159,7 @@ TEST(NativeGroups, KeepTheirPlaceBetweenPassedOnCallsOfTheStream) {
 
 // One end may be pinned memory, which the other cannot know, and the stream may be one of CUDA's default ones.
 TEST(NativeGroups, TakePinnedMemoryAndTheDefaultStreams) {
-  run_ranks(gpu_job(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     void* pinned = nullptr;
@@ -193,7 +187,7 @@ TEST(NativeGroups, TakePinnedMemoryAndTheDefaultStreams) {
 }
 
 TEST(NativeGroups, OfNothingMatchWhateverTheirPointersAre) {
-  run_ranks(gpu_job(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const GpuArray<int> data(gpu, 1);
@@ -209,14 +203,14 @@ TEST(NativeGroups, OfNothingMatchWhateverTheirPointersAre) {
 
 // What one rank does not want, none does; nor where engines do not reach all, unless all want it.
 TEST(NativeGroups, AreAgreedOnByAllRanks) {
-  run_ranks(gpu_job(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     if (context.rank == 1) setenv("EPCCL_NCCL_GROUPS", "real", 1);
     const Comm comm(context);
     expect_group_passed_on(context, gpu, comm);
   });
   for (const bool asked : {false, true}) {
-    Job job = gpu_job(2, {{"EPCCL_NCCL_GROUPS", asked ? "native" : "auto"}});
+    Job job = with_gpus(2, {{"EPCCL_NCCL_GROUPS", asked ? "native" : "auto"}});
     job.ranks_per_node = 1;
     run_ranks(job, [&](const RankContext& context) {
       const GpuRank gpu;
@@ -227,7 +221,7 @@ TEST(NativeGroups, AreAgreedOnByAllRanks) {
 }
 
 TEST(NativeGroups, ThatAreCapturedArePassedOn) {
-  run_ranks(gpu_job(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const GpuArray<int> data(gpu, 1);
@@ -243,7 +237,7 @@ TEST(NativeGroups, ThatAreCapturedArePassedOn) {
 }
 
 TEST(NativeGroups, WorkWithoutTheRealLibrary) {
-  run_ranks(gpu_job(2, {{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}}), [](const RankContext& context) {
+  run_ranks(with_gpus(2, {{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}}), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     expect_native_group(context, gpu, comm);

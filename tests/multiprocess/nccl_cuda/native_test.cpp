@@ -22,12 +22,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-Job job_of(int ranks, std::vector<std::pair<std::string, std::string>> environment = {}) {
-  Job job = with_gpus(ranks);
-  for (auto& one : environment) job.environment.push_back(std::move(one));
-  return job;
-}
-
 /// Differs for every source and destination.
 int element(int source, int destination) {
   return 1000 * (source + 1) + destination;
@@ -85,7 +79,7 @@ void on_a_thread_without_context(const std::function<void()>& work) {
 }
 
 TEST(Native, NeedsNoRealOneThatWorks) {
-  run_ranks(job_of(2, {{"FAKE_NCCL_FAILS", "ncclCommInitRankConfig"}}), [](const RankContext& context) {
+  run_ranks(with_gpus(2, {{"FAKE_NCCL_FAILS", "ncclCommInitRankConfig"}}), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     expect_native(context, gpu, comm);
@@ -93,7 +87,7 @@ TEST(Native, NeedsNoRealOneThatWorks) {
 }
 
 TEST(Native, GpuMemoryIsKnownOnThreadsWithoutAContextToo) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const Buffers buffers(gpu, context);
@@ -118,7 +112,7 @@ TEST(Native, GpuMemoryIsKnownOnThreadsWithoutAContextToo) {
 }
 
 TEST(Native, MemoryOfTheRealLibraryIsFreedOnThreadsWithoutAContextToo) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const GpuArray<int> memory(gpu, 4);
@@ -129,7 +123,7 @@ TEST(Native, MemoryOfTheRealLibraryIsFreedOnThreadsWithoutAContextToo) {
 }
 
 TEST(Native, AlltoAllKeepsItsPlaceBetweenPassedOnCallsOfTheStream) {
-  run_ranks(job_of(3), [](const RankContext& context) {
+  run_ranks(with_gpus(3), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     Buffers buffers(gpu, context);
@@ -153,7 +147,7 @@ TEST(Native, AlltoAllKeepsItsPlaceBetweenPassedOnCallsOfTheStream) {
 }
 
 TEST(Native, GatherAndScatterAreNoAllToAll) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const Buffers buffers(gpu, context);
@@ -167,7 +161,7 @@ TEST(Native, GatherAndScatterAreNoAllToAll) {
 // What one rank cannot, or does not want, none does.
 TEST(Native, OneRankDecidesForAll) {
   for (const bool wants : {true, false})
-    run_ranks(job_of(2), [&](const RankContext& context) {
+    run_ranks(with_gpus(2), [&](const RankContext& context) {
       const GpuRank gpu;
       if (context.rank == 1 && wants) fake_cuda_set("memory", 0);  // and cannot
       if (context.rank == 1 && !wants) setenv("EPCCL_NCCL_ALLTOALL", "real", 1);
@@ -180,7 +174,7 @@ TEST(Native, OneRankDecidesForAll) {
 // Compute cores would copy, but this double has no code of kernels: the host does, as for GPUs that do not reach each other.
 TEST(Native, ForcedWhereCopyEnginesAreNotToBeUsed) {
   for (const char* wish : {"auto", "native"})
-    run_ranks(job_of(2, {{"EPCCL_COPY_ENGINE", "never"}, {"EPCCL_NCCL_ALLTOALL", wish}}),
+    run_ranks(with_gpus(2, {{"EPCCL_COPY_ENGINE", "never"}, {"EPCCL_NCCL_ALLTOALL", wish}}),
               [&](const RankContext& context) {
                 const GpuRank gpu;
                 fake_cuda_set("import_error", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
@@ -193,7 +187,7 @@ TEST(Native, ForcedWhereCopyEnginesAreNotToBeUsed) {
 }
 
 TEST(Native, EveryRankHasAGpuOfItsOwn) {
-  run_ranks(job_of(2, {{"FAKE_CUDA_DEVICES", "2"}}), [](const RankContext& context) {
+  run_ranks(with_gpus(2, {{"FAKE_CUDA_DEVICES", "2"}}), [](const RankContext& context) {
     const GpuRank gpu(context.rank);
     const Comm comm(context);
     expect_native(context, gpu, comm);
@@ -201,7 +195,7 @@ TEST(Native, EveryRankHasAGpuOfItsOwn) {
 }
 
 TEST(Native, AWrongSettingIsNamed) {
-  run_ranks(job_of(1, {{"EPCCL_NCCL_ALLTOALL", "sometimes"}}), [](const RankContext& context) {
+  run_ranks(with_gpus(1, {{"EPCCL_NCCL_ALLTOALL", "sometimes"}}), [](const RankContext& context) {
     ncclComm_t comm = nullptr;
     NCCL_FAILS(ncclCommInitRank(&comm, 1, context.id, context.rank), ncclInvalidArgument,
                "EPCCL_NCCL_ALLTOALL=\"sometimes\"");
@@ -212,7 +206,7 @@ TEST(Native, AWrongSettingIsNamed) {
 TEST(Native, OnSeveralNodesWhereTheNetworkReachesGpuMemoryOrIfAskedFor) {
   const bool reaches = std::getenv("EPCCL_VERBS_LIB") != nullptr;
   for (const bool asked : {false, true}) {
-    Job job = job_of(2, {{"EPCCL_NCCL_ALLTOALL", asked ? "native" : "auto"}});
+    Job job = with_gpus(2, {{"EPCCL_NCCL_ALLTOALL", asked ? "native" : "auto"}});
     job.ranks_per_node = 1;
     run_ranks(job, [&](const RankContext& context) {
       const GpuRank gpu;
@@ -223,7 +217,7 @@ TEST(Native, OnSeveralNodesWhereTheNetworkReachesGpuMemoryOrIfAskedFor) {
 }
 
 TEST(Native, ACapturedCallIsPassedOn) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     expect_native(context, gpu, comm);
@@ -240,7 +234,7 @@ TEST(Native, ACapturedCallIsPassedOn) {
 }
 
 TEST(Native, PinnedMemoryIsPassedOn) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const Buffers buffers(gpu, context);
@@ -255,7 +249,7 @@ TEST(Native, PinnedMemoryIsPassedOn) {
 
 // NULL and CUDA's names for its default streams are streams of the GPU here.
 TEST(Native, TheDefaultStreamsAreTheGpuS) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     for (const uintptr_t name : {0, 1, 2}) {
@@ -270,7 +264,7 @@ TEST(Native, TheDefaultStreamsAreTheGpuS) {
 }
 
 TEST(Native, AGroupHoldsCallsOfBothLibrariesAndOfBothMemories) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const Buffers buffers(gpu, context);
@@ -299,7 +293,7 @@ TEST(Native, AGroupHoldsCallsOfBothLibrariesAndOfBothMemories) {
 // One rank has CUDA memory, the other none: they must go the same way, or wait for each other.
 TEST(Native, AnEmptyAllToAllIsDroppedOnEveryRank) {
   for (const char* library : {FAKE_NCCL, "/nowhere/libnccl.so.2"})
-    run_ranks(job_of(2, {{"EPCCL_NCCL_LIB", library}}), [](const RankContext& context) {
+    run_ranks(with_gpus(2, {{"EPCCL_NCCL_LIB", library}}), [](const RankContext& context) {
       const GpuRank gpu;
       const Comm comm(context);
       const GpuArray<int> data(gpu, 1);
@@ -312,7 +306,7 @@ TEST(Native, AnEmptyAllToAllIsDroppedOnEveryRank) {
 
 // Neither what is in front of the call in its stream, nor the call's own copies, are a driver call that is stuck.
 TEST(Native, AStreamThatIsLateIsWaitedFor) {
-  run_ranks(job_of(2, {{"EPCCL_CUDA_STUCK", "2"}}), [](const RankContext& context) {
+  run_ranks(with_gpus(2, {{"EPCCL_CUDA_STUCK", "2"}}), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     expect_native(context, gpu, comm);
@@ -332,8 +326,8 @@ TEST(Native, AStreamThatIsLateIsWaitedFor) {
 TEST(Native, CommunicatorsTakeNoGpuMemoryWhereEverythingIsPassedOn) {
   for (const char* who : {"auto", "real"})
     run_ranks(
-        job_of(2,
-               {{"EPCCL_NCCL_ALLTOALL", who}, {"EPCCL_NCCL_GROUPS", who}, {"EPCCL_NCCL_COLLECTIVES", who}}),
+        with_gpus(
+            2, {{"EPCCL_NCCL_ALLTOALL", who}, {"EPCCL_NCCL_GROUPS", who}, {"EPCCL_NCCL_COLLECTIVES", who}}),
         [&](const RankContext& context) {
           const GpuRank gpu;
           const long before = fake_cuda_live("memory");
@@ -354,7 +348,7 @@ TEST(Native, CommunicatorsTakeNoGpuMemoryWhereEverythingIsPassedOn) {
 }
 
 TEST(Native, AGroupThatIsSpoiltHoldsNoStream) {
-  run_ranks(job_of(2), [](const RankContext& context) {
+  run_ranks(with_gpus(2), [](const RankContext& context) {
     const GpuRank gpu;
     const Comm comm(context);
     const Buffers buffers(gpu, context);
@@ -370,7 +364,7 @@ TEST(Native, AGroupThatIsSpoiltHoldsNoStream) {
 
 TEST(Native, WithoutTheRealLibraryToo) {
   run_ranks(
-      job_of(2, {{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}, {"EPCCL_NCCL_COLLECTIVES", "real"}}),
+      with_gpus(2, {{"EPCCL_NCCL_LIB", "/nowhere/libnccl.so.2"}, {"EPCCL_NCCL_COLLECTIVES", "real"}}),
       [](const RankContext& context) {
         const GpuRank gpu;
         const Comm comm(context);
@@ -384,7 +378,7 @@ TEST(Native, WithoutTheRealLibraryToo) {
 }
 
 TEST(Native, SplitsAndNonblockingCommunicators) {
-  run_ranks(job_of(3), [](const RankContext& context) {
+  run_ranks(with_gpus(3), [](const RankContext& context) {
     const GpuRank gpu;
     ncclConfig_t config = initial_config();
     config.blocking = 0;
@@ -421,7 +415,7 @@ TEST(Native, OneThreadDrivesTheCommunicatorsOfAnInitAll) {
     size_t passed_on;
   };
   for (const Case& one : {Case{{1, 1}, true, 0}, {{0, 1}, true, 0}, {{0, 1}, false, 2}})
-    run_ranks(job_of(1, {{"FAKE_CUDA_DEVICES", "2"}, {"EPCCL_CUDA_FIRST_CALLS", "0"}}),
+    run_ranks(with_gpus(1, {{"FAKE_CUDA_DEVICES", "2"}, {"EPCCL_CUDA_FIRST_CALLS", "0"}}),
               [&](const RankContext& context) {
                 fake_cuda_set("peer_access", one.reach_each_other ? 1 : 0);
                 std::array<ncclComm_t, 2> comms{};
