@@ -107,7 +107,8 @@ class OfParent {
 
 // The communicators are the program's already, and in progress until this is over.
 void start_maker(std::vector<Making> all) {
-  // First the real library, so that its own end comes after that.
+  // First the real library, so that its own end comes after that. (Not where this rank wants none of it: should another rank's
+  // settings bring it all the same, its end comes before.)
   if (gpu_present() && !wants_everything_native()) (void)real_nccl();
   static const GiveUpAtExit at_exit;
   const auto maker = std::make_shared<Maker>();
