@@ -125,18 +125,18 @@ Status make_cuda_sides_of_all(const ncclComm_t* comms, int ndev, const int* devl
   if (const Status chosen = choose_native(questions); !chosen.ok())
     log::warn(log::init, -1, "CUDA memory is left to the real NCCL: {}", chosen.message());
   std::vector<ncclComm_t> real(static_cast<size_t>(ndev));
-  const bool is_wanted = !std::ranges::all_of(questions, &NativeQuestion::asked_for_all);
+  const auto is_asked_for_all = [](const NativeQuestion& one) { return one.answers.asked_for_all; };
+  const auto is_native = [](const NativeQuestion& one) { return one.answers.anything(); };
+  const bool is_wanted = !std::ranges::all_of(questions, is_asked_for_all);
   const Status why_not = is_wanted ? make_all_real(real, devlist) : runs_everything();
   const bool has_failed = is_wanted && !why_not.ok() && real_nccl().ok();
-  if (has_failed && std::ranges::none_of(questions, &NativeQuestion::anything)) return why_not;
+  if (has_failed && std::ranges::none_of(questions, is_native)) return why_not;
   if (has_failed)
     log::warn(log::init, -1, "no real NCCL communicators for CUDA memory: {}", why_not.message());
   for (size_t rank = 0; rank < questions.size(); ++rank) {
     auto side = std::make_shared<CudaSide>();
     side->why_not = why_not;
-    side->native_alltoall = questions[rank].alltoall;
-    side->native_groups = questions[rank].groups;
-    side->collectives = questions[rank].collectives;
+    side->native = questions[rank].answers;
     if (why_not.ok()) {
       side->real = real[rank];
       side->library = &real_nccl().value();

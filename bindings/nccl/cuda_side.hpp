@@ -55,13 +55,10 @@ struct CudaSide {
   const RealNccl* library = nullptr;  // with `real`
   void* context = nullptr;            // that was current when it was made; null: none
   std::optional<int> device;          // that ncclCommInitAll was given; else the context's
-  // With CUDA memory EPCCL runs; on all ranks alike:
-  bool native_alltoall = false;                 // ncclAlltoAll
-  bool native_groups = false;                   // ncclSend and ncclRecv
-  Collectives collectives = Collectives::real;  // the others
+  NativeAnswers native;
   bool runs_collectives() const {
-    return collectives == Collectives::native ||
-           (collectives == Collectives::native_without_real && real == nullptr);
+    return native.collectives == Collectives::native ||
+           (native.collectives == Collectives::native_without_real && real == nullptr);
   }
 
   bool blocking = true;          // the communicator

@@ -119,12 +119,13 @@ Status choose_native(std::vector<NativeQuestion>& all) {
   }));
   for (size_t one = 0; one < all.size(); ++one) {
     const auto& agreed = votes[one].everybody;
-    all[one].alltoall = agreed[alltoall] != by_real;
-    all[one].groups = agreed[groups] != by_real;
-    all[one].collectives = agreed[collectives] == by_epccl     ? Collectives::native
-                           : agreed[collectives] == by_engines ? Collectives::native_without_real
-                                                               : Collectives::real;
-    all[one].asked_for_all = std::ranges::all_of(agreed, [](int each) { return each == by_epccl; });
+    NativeAnswers& answers = all[one].answers;
+    answers.alltoall = agreed[alltoall] != by_real;
+    answers.groups = agreed[groups] != by_real;
+    answers.collectives = agreed[collectives] == by_epccl     ? Collectives::native
+                          : agreed[collectives] == by_engines ? Collectives::native_without_real
+                                                              : Collectives::real;
+    answers.asked_for_all = std::ranges::all_of(agreed, [](int each) { return each == by_epccl; });
     for (size_t i = 0; i < choices.size(); ++i) tell(all[one], votes[one], i, wishes[i]);
   }
   return {};

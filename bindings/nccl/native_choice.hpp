@@ -16,21 +16,26 @@ enum class Collectives {
   native,
 };
 
+/// Whether EPCCL runs calls with CUDA memory; the same on all ranks of a communicator.
+struct NativeAnswers {
+  bool alltoall = false;                        // ncclAlltoAll
+  bool groups = false;                          // ncclSend and ncclRecv
+  Collectives collectives = Collectives::real;  // all others
+  bool asked_for_all = false;                   // all three, as all ranks' settings say
+
+  /// Also where there is a real NCCL.
+  bool anything() const { return alltoall || groups || collectives == Collectives::native; }
+};
+
 /// A communicator of this thread's, about which all its ranks ask.
 struct NativeQuestion {
   ncclComm_t comm = nullptr;
   void* context = nullptr;         // whose device is the rank's; none: GPU 0
   int device = EPCCL_CURRENT_GPU;  // that of `context`, or by number
-  // The answers, the same on all ranks: whether EPCCL runs ...
-  bool alltoall = false;                        // ncclAlltoAll
-  bool groups = false;                          // ncclSend and ncclRecv
-  Collectives collectives = Collectives::real;  // all others
-
-  bool asked_for_all = false;  // all three, as all ranks' settings say
-  bool anything() const { return alltoall || groups || collectives == Collectives::native; }
+  NativeAnswers answers = {};
 };
 
-/// Why there is no communicator of the real NCCL then.
+/// Why there is no communicator of the real NCCL where EPCCL was asked for all.
 Status runs_everything();
 
 /// Whether this rank's settings alone leave all CUDA memory to the real NCCL.

@@ -126,10 +126,8 @@ Status agree_on_native(std::vector<Making>& all) {
   auto question = questions.begin();
   for (Making& one : all)
     if (one.comm != nullptr) {
-      const NativeQuestion& answered = *question++;
-      one.side->native_alltoall = answered.alltoall;
-      one.side->native_groups = answered.groups;
-      one.side->collectives = answered.collectives;
+      const NativeAnswers& answered = (question++)->answers;
+      one.side->native = answered;
       // What is split off a communicator with a real one has one, which the real library makes with all of its ranks.
       if (answered.asked_for_all && one.what.needs_id) one.what.why_not = runs_everything();
     }
@@ -176,9 +174,7 @@ void give_up_real(Making& one, const RealNccl& real) {
 // as in NCCL, unless EPCCL runs calls with CUDA memory without it. All ranks have the same note.
 Status failure_of(const Making& one) {
   const Note& note = one.mine;
-  if (note.code == 0 || one.side->native_alltoall || one.side->native_groups ||
-      one.side->collectives == Collectives::native)
-    return {};
+  if (note.code == 0 || one.side->native.anything()) return {};
   const Code code = note.failed_rank == one.rank ? static_cast<Code>(note.code) : Code::remote_error;
   return error(
       code,
@@ -194,7 +190,7 @@ void conclude_without_real(const Making& one) {
         error(Code::invalid_usage, "rank {} could not make one: {}", one.mine.failed_rank, one.mine.reason);
     one.side->failure = failure_of(one);
     // One that is missing is no matter where all calls run without.
-    if (one.mine.code == 0 && one.side->native_alltoall && one.side->native_groups &&
+    if (one.mine.code == 0 && one.side->native.alltoall && one.side->native.groups &&
         one.side->runs_collectives())
       log::info(log::init, one.rank, "EPCCL runs all calls with CUDA memory, without the real NCCL: {}",
                 one.side->why_not.message());

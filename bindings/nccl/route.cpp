@@ -40,14 +40,14 @@ bool agreed_native(const Call& call, const CudaSide* side) {
   if (side == nullptr) return false;
   switch (call.what) {
     case What::alltoall:
-      return side->native_alltoall;
+      return side->native.alltoall;
     case What::message:
-      return side->native_groups;
+      return side->native.groups;
     case What::collective:
       return side->runs_collectives();
     case What::registration:  // the real library's own calls are to know of it
       return side->real == nullptr &&
-             (side->native_alltoall || side->native_groups || side->runs_collectives());
+             (side->native.alltoall || side->native.groups || side->runs_collectives());
   }
   return false;
 }

@@ -34,7 +34,7 @@ CallShape shape_of(const Handle& handle);
 /// Of static mode, where an update of so many tokens is one of a graph, of whose routing the host knows no more.
 CallShape shape_of_captured(const Handle& handle, uint32_t tokens);
 
-// What is wrong with a call's arguments in themselves, whatever the routing.
+/// What is wrong with a call's arguments in themselves, whatever the routing.
 Status check_alone(const SlotRules& rules, const DispatchCall& call);
 Status check_alone(const SlotRules& rules, const CombineCall& call);
 /// What is wrong with the arguments of a call that is well alone; what its arrays hold is not looked at.
