@@ -1,9 +1,11 @@
 // GPUs of a process group, and batches.
+#include <c10/core/impl/FakeGuardImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <thread>
+#include <typeinfo>
 #include <utility>
 
 #include "backend.hpp"
@@ -13,10 +15,19 @@
 namespace epccl_torch {
 namespace {
 
+// Where there are none, tracing (torch.compile, FakeTensorMode) registers a stand-in that counts some and does nothing. (No
+// dynamic_cast: to a final class, which another library has, too, it may compare addresses.)
+bool is_stand_in(const c10::impl::DeviceGuardImplInterface& impl) {
+  constexpr auto cuda = c10::DeviceType::CUDA;
+  const std::type_info& type = typeid(impl);
+  return type == typeid(c10::impl::FakeGuardImpl<cuda>) ||
+         type == typeid(c10::impl::NoOpDeviceGuardImpl<cuda>);
+}
+
 bool there_are_gpus() {
   const auto* const impl =
       c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::CUDA)].load();
-  return impl != nullptr && impl->deviceCount() > 0;
+  return impl != nullptr && !is_stand_in(*impl) && impl->deviceCount() > 0;
 }
 
 }  // namespace

@@ -46,16 +46,22 @@ void DeviceCall::keep_memory_from_reuse() const {
 }
 
 std::shared_ptr<const c10::Event> DeviceCall::launched() {
-  const std::lock_guard lock(mutex_);
-  over_->record(on_);
-  launched_ = true;
-  // Of one that was waited for the failure may be known. Who waits for the future alone would not hear of it later.
-  exception_ = failure();
-  if (exception_)
-    future_->setError(exception_);
+  std::exception_ptr why;
+  std::function<void()> recorded;
+  {
+    const std::lock_guard lock(mutex_);
+    over_->record(on_);
+    launched_ = true;
+    // Of one that was waited for the failure may be known. Who waits for the future alone would not hear of it later.
+    why = exception_ = failure();
+    recorded = std::exchange(recordFunctionEndCallback_, nullptr);
+  }
+  // Its callbacks may wait for this call.
+  if (why)
+    future_->setError(why);
   else
     future_->markCompleted(c10::IValue(what_.outputs));
-  if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
+  if (recorded) recorded();
   return over_;
 }
 

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from harness import RANK, SIZE, TIMEOUT, expect_error, main, same, values
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
@@ -328,6 +329,22 @@ def test_barriers(group):
     assert left >= came.item(), "a rank left the barrier before the last one came"
     dist.monitored_barrier(group)
     dist.monitored_barrier(group, timedelta(seconds=20), wait_all_ranks=True)
+
+
+def test_one_rank_s_tracing_changes_no_call(group):
+    """It registers a stand-in for GPUs, which has one."""
+    if RANK == 1:
+        with FakeTensorMode():
+            torch.ones(2)
+    dist.barrier(group, device_ids=[0] if torch.cuda.device_count() == 0 else None)
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    sent, got = torch.tensor([RANK]), torch.tensor([-1])
+    batch = [dist.P2POp(dist.isend, sent, right, group), dist.P2POp(dist.irecv, got, left, group)]
+    works = dist.batch_isend_irecv(batch)
+    assert len(works) == (2 if torch.cuda.device_count() == 0 else 1), works
+    for work in works:
+        work.wait()
+    assert got.item() == left
 
 
 def test_a_monitored_barrier_names_all_who_are_missing(group):
