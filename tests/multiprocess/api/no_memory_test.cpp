@@ -26,37 +26,37 @@ void* allocate(size_t bytes) {
 
 }  // namespace
 
-// The library's, too.
-void* operator new(size_t bytes) {
+// The library's, too. Not inline, or the compiler finds free() called for what `new` gave.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   return allocate(bytes);
 }
-void* operator new[](size_t bytes) {
+[[gnu::noinline]] void* operator new[](size_t bytes) {
   return allocate(bytes);
 }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   return allocations_until_failure >= 0 && allocations_until_failure-- == 0
              ? nullptr
              : std::malloc(bytes > 0 ? bytes : 1);
 }
-void* operator new[](size_t bytes, const std::nothrow_t& nothrow) noexcept {
+[[gnu::noinline]] void* operator new[](size_t bytes, const std::nothrow_t& nothrow) noexcept {
   return operator new(bytes, nothrow);
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept {
   std::free(memory);
 }
 

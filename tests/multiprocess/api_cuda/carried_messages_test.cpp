@@ -42,6 +42,7 @@ std::vector<Letter> all_to_all(int ranks, const std::vector<size_t>& sizes) {
 
 /// Repeats the group until each rank has had as many of its messages carried as there can be: on a busy machine neighbours are late in some.
 bool come_to_be_carried(const RankContext& context, epcclComm_t comm, Half& half, uint64_t most) {
+  half.wait();
   for (int attempt = 1; attempt <= 300 && !testing::Test::HasFailure(); ++attempt) {
     half.fill(attempt);
     const uint64_t before = carried(comm);
@@ -76,6 +77,7 @@ TEST(CarriedGpuMessages, AreNoneWhereItDoesNotPay) {
     const GpuRank first, second;
     const Comm comm(context);
     Half half(context.rank, all_to_all(context.ranks, {8 << 10}), first, second, 0);
+    half.wait();
     for (int group = 1; group < 8; ++group) {
       half.fill(group);
       half.run(comm);

@@ -104,12 +104,15 @@ class Half {
     }
     fill(mark);
   }
-  /// Other contents of the same messages, with every mark.
+  /// Other contents of the same messages, with every mark. None is being read any more, by what fill() had queued before.
   void fill(int mark) {
     for (Part& part : parts_) {
       part.values = content(part.letter, mark + 1 + static_cast<int>(part.number));
       part.buffer.put(part.is_send ? part.values : Bytes(part.letter.bytes, poison), part.gpu);
     }
+  }
+  void wait() const {
+    for (const Part& part : parts_) part.gpu.wait();
   }
   void issue(epcclComm_t comm) {
     for (Part& part : parts_) {
@@ -125,7 +128,7 @@ class Half {
   void check() {
     for (Part& part : parts_)
       if (!part.is_send) part.buffer.get(part.gpu);
-    for (Part& part : parts_) part.gpu.wait();
+    wait();
     for (Part& part : parts_)
       if (!part.is_send) {
         EXPECT_TRUE(part.buffer.values() == part.values)

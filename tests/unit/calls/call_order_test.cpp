@@ -178,10 +178,10 @@ TEST_F(CallOrderTest, OnlyTheThreadThatRunsWorkCanGiveWay) {
 }
 
 TEST_F(CallOrderTest, FailuresOfOthersAreLookedForOnlyWhereNoWorkDoes) {
-  line_.notices.push_back({Notice::Kind::died, 3, "rank 3 has died"});
+  line_.bring({Notice::Kind::died, 3, "rank 3 has died"});
   ASSERT_TRUE(order_.begin(order_.take_ticket(), 0).ok());
   EXPECT_TRUE(order_.poll().ok());
-  EXPECT_EQ(line_.looks, 0);
+  EXPECT_EQ(line_.looks(), 0);
   order_.end();
   EXPECT_THAT(order_.poll().message(), HasSubstr("rank 3 has died"));
 }
@@ -230,7 +230,7 @@ TEST_F(CallOrderTest, TheEndDoesNotWaitForWorkThatWillNotRunSinceAnotherRankHasD
   const uint64_t ticket = order_.take_ticket();
   auto ends = on_another_thread([&] { return order_.finalize(); });
   EXPECT_FALSE(is_through(ends));
-  line_.notices.push_back({Notice::Kind::died, 3, "rank 3 has died"});
+  line_.bring({Notice::Kind::died, 3, "rank 3 has died"});
   const Status heard = ends.get();
   EXPECT_THAT(heard.message(), HasSubstr("rank 3 has died"));
   EXPECT_TRUE(order_.finalized());
@@ -248,7 +248,7 @@ TEST_F(CallOrderTest, ATicketThatIsGivenBackBeforeItsTurnIsPassedBy) {
 }
 
 TEST_F(CallOrderTest, ARegularEndOfAnotherIsAFailureToWhoNeedsItOnly) {
-  line_.notices.push_back({Notice::Kind::ended, 3, "rank 3 is gone"});
+  line_.bring({Notice::Kind::ended, 3, "rank 3 is gone"});
   EXPECT_TRUE(order_.poll().ok());
   EXPECT_TRUE(order_.poll().ok());
   EXPECT_THAT(order_.poll_while_waiting().message(), HasSubstr("rank 3 is gone"));
@@ -257,7 +257,7 @@ TEST_F(CallOrderTest, ARegularEndOfAnotherIsAFailureToWhoNeedsItOnly) {
 TEST_F(CallOrderTest, WhoHasFinalizedNeedsNobodyAndRunsNoReplay) {
   run_one();
   EXPECT_TRUE(order_.finalize().ok());
-  line_.notices.push_back({Notice::Kind::died, 3, "rank 3 has died"});
+  line_.bring({Notice::Kind::died, 3, "rank 3 has died"});
   EXPECT_TRUE(order_.poll().ok());
   EXPECT_THAT(order_.begin_replay().status().message(), HasSubstr("finalized"));
 }

@@ -1,7 +1,9 @@
 // A communicator's control line, without the hub.
 #pragma once
 
+#include <atomic>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,17 +14,21 @@
 
 namespace epccl::runtime {
 
-/// A control line on which only notices come.
+/// A control line on which only notices come: those that a test gives it, also while another thread waits for them.
 class ControlLine : public Bootstrap {
  public:
-  std::deque<Notice> notices;
-  int looks = 0;
+  void bring(Notice notice) {
+    const std::lock_guard lock(mutex_);
+    notices_.push_back(std::move(notice));
+  }
+  int looks() const { return looks_; }
 
   std::optional<Notice> poll_notice() override {
-    ++looks;
-    if (notices.empty()) return std::nullopt;
-    Notice first = std::move(notices.front());
-    notices.pop_front();
+    ++looks_;
+    const std::lock_guard lock(mutex_);
+    if (notices_.empty()) return std::nullopt;
+    Notice first = std::move(notices_.front());
+    notices_.pop_front();
     return first;
   }
   int fd() const override { return -1; }
@@ -35,6 +41,11 @@ class ControlLine : public Bootstrap {
   uint32_t announce_shrink(std::span<const int>) override { return 0; }
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t, bool) override { return std::nullopt; }
   void leave(uint64_t) override {}
+
+ private:
+  std::mutex mutex_;
+  std::deque<Notice> notices_;
+  std::atomic<int> looks_ = 0;
 };
 
 }  // namespace epccl::runtime

@@ -12,7 +12,7 @@ namespace {
 class FailuresOfOthers : public testing::Test {
  protected:
   void hear(Notice::Kind kind, std::string text, Reason reason) {
-    line_.notices.push_back({kind, 1, std::move(text), reason});
+    line_.bring({kind, 1, std::move(text), reason});
   }
 
   ControlLine line_;
