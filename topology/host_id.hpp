@@ -1,7 +1,8 @@
 // Which processes are on one node: those with the same host id.
 //
 // Equal means: same host name, same boot of the same kernel, same pid, network and IPC namespaces. Processes
-// for which that does not hold cannot be relied on to share memory or to see each other in /proc.
+// for which that does not hold cannot be relied on to share memory or to see each other in /proc. (User namespaces may differ: memory is
+// handed over then.)
 // EPCCL_HOSTID overrides it all with any text, so that one machine can stand for many nodes, or containers
 // that do share for one.
 #pragma once

@@ -11,6 +11,7 @@
 #include <list>
 #include <utility>
 
+#include "base/allowed_calls.hpp"
 #include "base/descriptor_limit.hpp"
 #include "base/log.hpp"
 #include "base/net.hpp"
@@ -47,7 +48,10 @@ class Strangers {
       if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EMFILE && raise_descriptor_limit()) continue;
-        if (errno == EMFILE || errno == ENFILE) out_of_descriptors(rank);
+        if (errno == EMFILE || errno == ENFILE)
+          out_of_descriptors(rank);
+        else if (errno != EAGAIN)
+          refused(rank, errno);
         return;
       }
       make_room_above(socket.get());
@@ -90,6 +94,13 @@ class Strangers {
     ::usleep(1000);
   }
 
+  void refused(int rank, int reason) {
+    if (!std::exchange(told_of_refusal_, true))
+      log::warn(log::net, rank, "a connection that waits cannot be taken in: {}",
+                call_error(reason, "accept4").message());
+    ::usleep(1000);
+  }
+
   // Who says nothing must not keep others out; nor may a rank be sent away, which it would take for this one's end: all others may dial
   // in the same moment, and say who they are when they next look. So those that have been silent for longest go first.
   static constexpr size_t beside_ranks = 128;
@@ -111,7 +122,7 @@ class Strangers {
   const size_t most_;
   std::list<Stranger> waiting_;
   uint64_t next_ = 0;
-  bool told_of_descriptors_ = false, told_of_silence_ = false;
+  bool told_of_descriptors_ = false, told_of_refusal_ = false, told_of_silence_ = false;
 };
 
 }  // namespace epccl::transports

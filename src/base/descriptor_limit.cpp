@@ -20,7 +20,10 @@ bool raise_descriptor_limit() {
   if (limit.now >= limit.highest) return false;
   const rlimit raised{limit.now > limit.highest / 2 ? limit.highest : std::max<rlim_t>(2 * limit.now, 1),
                       limit.highest};
-  return setrlimit(RLIMIT_NOFILE, &raised) == 0;
+  const int why = errno;  // that of the call for which it is raised
+  const bool done = setrlimit(RLIMIT_NOFILE, &raised) == 0;
+  errno = why;
+  return done;
 }
 
 Status descriptor_error(int errno_value, const std::string& what, const char* whose) {

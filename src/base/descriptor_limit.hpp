@@ -4,10 +4,12 @@
 // only as descriptors come near it: a rendezvous, or sockets to as many ranks, need more, and most jobs do not.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 
 #include "base/status.hpp"
+#include "base/unique_fd.hpp"
 
 namespace epccl {
 
@@ -25,5 +27,14 @@ Status descriptor_error(int errno_value, const std::string& what, const char* wh
 
 /// After `descriptor` was opened: raises the limit where half of it is in use (numbers are given from the lowest on that is free).
 void make_room_above(int descriptor);
+
+/// What `open()` opens (a descriptor; below 0 with errno: none), also where the limit has to be raised for it.
+template <typename Open>
+UniqueFd open_within_limit(Open open) {
+  UniqueFd fd(open());
+  if (!fd && errno == EMFILE && raise_descriptor_limit()) fd.reset(open());
+  if (fd) make_room_above(fd.get());
+  return fd;
+}
 
 }  // namespace epccl

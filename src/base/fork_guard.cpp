@@ -2,17 +2,19 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
 
 #include <mutex>
 #include <set>
 
+#include "base/fork_safe.hpp"
 #include "base/never_destroyed.hpp"
 
 namespace epccl {
 namespace {
 
 struct Guarded {
-  std::mutex mutex;
+  ForkSafe<std::mutex> mutex;
   std::set<int> descriptors;
 };
 
@@ -21,32 +23,24 @@ Guarded& guarded() {
   return *instance;
 }
 
-void before_fork() {
-  guarded().mutex.lock();
-}
-void after_fork_in_parent() {
-  guarded().mutex.unlock();
-}
-
 // Only async-signal-safe calls. The numbers stay taken, so that whoever owns them in the child closes what is
 // his.
 void after_fork_in_child() {
-  if (const int null = open("/dev/null", O_RDWR | O_CLOEXEC); null >= 0) {
+  if (guarded().descriptors.empty()) return;
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) null = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // in a bare container
+  if (null >= 0) {
     for (const int fd : guarded().descriptors) dup3(null, fd, O_CLOEXEC);
     close(null);
   }
-  guarded().mutex.unlock();
 }
 
-void install_once() {
-  static const int installed = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  static_cast<void>(installed);
-}
+// When the library is loaded: no child finds another thread just making it, or asking for this.
+[[maybe_unused]] const int installed = (guarded(), pthread_atfork(nullptr, nullptr, after_fork_in_child));
 
 }  // namespace
 
 GuardedFd::GuardedFd(UniqueFd fd) : fd_(std::move(fd)) {
-  install_once();
   const std::lock_guard lock(guarded().mutex);
   if (fd_) guarded().descriptors.insert(fd_.get());
 }

@@ -14,7 +14,9 @@
 #include <utility>
 
 #include "base/file_size.hpp"
+#include "base/per_process.hpp"
 #include "base/settings.hpp"
+#include "base/unique_fd.hpp"
 
 namespace epccl::log {
 namespace {
@@ -30,11 +32,27 @@ constexpr const char* level_names[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE
 
 // Nothing here has a destructor: threads may log while the process is ending.
 constinit std::atomic<int> output{-1};  // -1: standard error
-constinit std::mutex reading;
-constinit int file = -1;  // that `output` is, was or will be; under `reading`
-// Where the program was started without one, its number may be that of any descriptor now.
-const bool has_standard_error = fcntl(STDERR_FILENO, F_GETFD) >= 0;
-constinit std::array<std::atomic<uint64_t>, 8192> said{};  // hashes of lines
+constinit int file = -1;                // that `output` is, was or will be; under reading()
+const int standard_error_at_start = fcntl(STDERR_FILENO, F_GETFD);  // its flags; -1: there was none
+constinit std::array<std::atomic<uint64_t>, 8192> said{};           // hashes of lines
+
+/// Has none either. A forked child has its own: another thread of its parent may have been opening a file.
+std::mutex& reading() {
+  static PerProcess<std::mutex> mutex;
+  return *mutex;
+}
+
+// When the library is loaded: no child finds another thread just making it.
+[[maybe_unused]] const std::mutex& made_when_loaded = reading();
+
+/// Where the program was started without one, or has closed it, its number may be that of any descriptor now. What a program directs its
+/// standard error to is there for those whom it starts, too; what closes itself then is something else (UCX's descriptors, or CUDA's).
+bool has_standard_error() {
+  const int now = fcntl(STDERR_FILENO, F_GETFD);
+  const bool closes_itself = (now & FD_CLOEXEC) != 0,
+             did_at_start = (standard_error_at_start & FD_CLOEXEC) != 0;
+  return standard_error_at_start >= 0 && now >= 0 && (!closes_itself || did_at_start);
+}
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
@@ -125,16 +143,13 @@ void open_output(Level level, std::string& problem) {
   if (level == Level::none) return;
   if (pattern.empty()) return output.store(-1, std::memory_order_relaxed);
   const std::string path = expand(pattern);
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-  if (fd < 0) {
+  UniqueFd opened(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644));
+  if (!opened) {
     problem = system_error(errno, fmt::format("EPCCL_DEBUG_FILE: opening {}", path)).message();
     return output.store(-1, std::memory_order_relaxed);
   }
   // Where settings are read again another thread may just be writing a line: the number stays a log's.
-  if (file >= 0 && fd != file && dup3(fd, file, O_CLOEXEC) == file)
-    ::close(fd);
-  else
-    file = fd;
+  if (file < 0 || dup3(opened.get(), file, O_CLOEXEC) != file) file = opened.release();
   output.store(file, std::memory_order_relaxed);
 }
 
@@ -150,7 +165,7 @@ const char* name_of(Subsys subsys) {
 constinit std::atomic<uint64_t> Filter::value{Filter::unread};
 
 uint64_t Filter::read() {
-  const std::lock_guard lock(reading);
+  const std::lock_guard lock(reading());
   if (const uint64_t present = value.load(std::memory_order_acquire); present != unread) return present;
   std::string wrong_level, wrong_subsystem, problem;
   const Level level = wanted_level(wrong_level);
@@ -176,7 +191,7 @@ void write(Level level, Subsys subsys, int rank, std::string_view message) {
   line += '\n';
 
   const int named = output.load(std::memory_order_relaxed);
-  if (named < 0 && !has_standard_error) return;
+  if (named < 0 && !has_standard_error()) return;
   const int fd = named >= 0 ? named : STDERR_FILENO;
   const NoFileSizeSignal none;  // a full log ends no program
   std::string_view rest = line;
@@ -212,7 +227,7 @@ void read_again() {
 }
 
 void reload() {
-  const std::lock_guard lock(reading);
+  const std::lock_guard lock(reading());
   for (std::atomic<uint64_t>& line : said) line.store(0, std::memory_order_relaxed);
   Filter::value.store(Filter::unread, std::memory_order_release);
 }

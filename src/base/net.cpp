@@ -19,10 +19,13 @@
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
+#include "base/allowed_calls.hpp"
 #include "base/clock.hpp"
 #include "base/descriptor_limit.hpp"
+#include "base/log.hpp"
 #include "base/settings.hpp"
 
 namespace epccl::net {
@@ -82,22 +85,23 @@ struct Interface {
   std::string name;
   Endpoint endpoint;
   bool loopback = false;
+  bool running = true;  // false: its link is not there yet, or its other end is not
 };
 
-/// Interfaces that are up, best first within each name's group: IPv4 before IPv6; IPv6's link-local addresses are
-/// left out because their scope means nothing on another machine.
+/// Interfaces that are up, IPv4 before IPv6; IPv6's link-local addresses are left out because their scope means nothing on
+/// another machine, and IPv6's of a link that is not running because nobody can listen there.
 Result<std::vector<Interface>> interfaces() {
   ifaddrs* raw = nullptr;
   if (getifaddrs(&raw) != 0) return system_error(errno, "listing network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(raw, freeifaddrs);
   std::vector<Interface> found;
   for (const ifaddrs* entry = raw; entry; entry = entry->ifa_next) {
-    constexpr unsigned wanted = IFF_UP | IFF_RUNNING;
     const auto endpoint = from_socket_address(entry->ifa_addr);
-    if (!endpoint || (entry->ifa_flags & wanted) != wanted) continue;
-    if (!endpoint->is_ipv4() && endpoint->address[0] == 0xfe && (endpoint->address[1] & 0xc0) == 0x80)
-      continue;
-    found.push_back({entry->ifa_name, *endpoint, (entry->ifa_flags & IFF_LOOPBACK) != 0});
+    if (!endpoint || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const bool is_running = (entry->ifa_flags & IFF_RUNNING) != 0;
+    const bool is_link_local = endpoint->address[0] == 0xfe && (endpoint->address[1] & 0xc0) == 0x80;
+    if (!endpoint->is_ipv4() && (is_link_local || !is_running)) continue;
+    found.push_back({entry->ifa_name, *endpoint, (entry->ifa_flags & IFF_LOOPBACK) != 0, is_running});
   }
   std::stable_sort(found.begin(), found.end(), [](const Interface& a, const Interface& b) {
     return a.endpoint.is_ipv4() > b.endpoint.is_ipv4();
@@ -106,6 +110,7 @@ Result<std::vector<Interface>> interfaces() {
 }
 
 Result<UniqueFd> open_socket(int family) {
+  EPCCL_TRY(check_allowed_calls());
   constexpr int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   UniqueFd fd(socket(family, type, 0));
   if (!fd && errno == EMFILE && raise_descriptor_limit()) fd = UniqueFd(socket(family, type, 0));
@@ -130,14 +135,17 @@ bool Endpoint::is_ipv4_link_local() const {
   return is_ipv4() && address[ipv4_prefix.size()] == 169 && address[ipv4_prefix.size() + 1] == 254;
 }
 
-std::string Endpoint::to_string() const {
+std::string Endpoint::host() const {
   char text[INET6_ADDRSTRLEN] = "?";
-  if (is_ipv4()) {
+  if (is_ipv4())
     inet_ntop(AF_INET, address.data() + ipv4_prefix.size(), text, sizeof text);
-    return fmt::format("{}:{}", text, port);
-  }
-  inet_ntop(AF_INET6, address.data(), text, sizeof text);
-  return fmt::format("[{}]:{}", text, port);
+  else
+    inet_ntop(AF_INET6, address.data(), text, sizeof text);
+  return text;
+}
+
+std::string Endpoint::to_string() const {
+  return is_ipv4() ? fmt::format("{}:{}", host(), port) : fmt::format("[{}]:{}", host(), port);
 }
 
 Result<HostPort> parse_host_port(std::string_view text) {
@@ -236,12 +244,32 @@ bool interface_selected(const std::string& selection, const std::string& name) {
   return place_in(selection, name).has_value();
 }
 
-int remoteness(const std::string& interface, const Endpoint& at, bool is_loopback) {
-  if (is_loopback) return 3;
-  for (const char* bridge : {"docker", "br-", "virbr", "cni", "podman", "lxc", "lxd"}) {
-    if (interface.starts_with(bridge)) return 2;
-  }
-  return at.is_ipv4_link_local() ? 1 : 0;
+namespace {
+
+// Degrees of remoteness().
+constexpr int reachable = 0, bridge = 1, link_local = 2, not_running = 3, of_containers = 4, loopback = 5;
+
+/// br0: a machine's own, or the same on each of them for what runs there.
+bool is_bridge(std::string_view interface) {
+  return interface.starts_with("bridge") ||
+         (interface.starts_with("br") && interface.size() > 2 && interface[2] >= '0' && interface[2] <= '9');
+}
+
+bool is_of_containers(std::string_view interface) {
+  constexpr std::string_view names[] = {"docker",       "br-",     "virbr",   "cni",  "podman",
+                                        "lxc",          "lxd",     "flannel", "cali", "cilium_",
+                                        "vxlan.calico", "vboxnet", "vmnet"};
+  return std::ranges::any_of(names, [&](std::string_view name) { return interface.starts_with(name); });
+}
+
+}  // namespace
+
+int remoteness(const std::string& interface, const Endpoint& at, bool is_loopback, bool is_running) {
+  if (is_loopback) return loopback;
+  if (is_of_containers(interface)) return is_running ? of_containers : loopback + 1;
+  if (!is_running) return not_running;
+  if (at.is_ipv4_link_local()) return link_local;
+  return is_bridge(interface) ? bridge : reachable;
 }
 
 namespace {
@@ -266,13 +294,16 @@ std::string selected_interfaces() {
 Result<Endpoint> local_address(const std::string& selection) {
   EPCCL_ASSIGN(const std::vector<Interface> all, interfaces());
   const Interface* best = nullptr;
-  std::pair<size_t, int> best_order;  // the first match, and what others reach before what they do not
-  std::vector<std::string> names;     // each once, however many addresses it has
+  std::tuple<bool, size_t, int> best_order;  // the first match, and what others reach before what they do not
+  std::vector<std::string> names;            // each once, however many addresses it has
   for (const Interface& candidate : all) {
     if (std::ranges::find(names, candidate.name) == names.end()) names.push_back(candidate.name);
     const auto place = place_in(selection, candidate.name);
     if (!place) continue;
-    const std::pair order(*place, remoteness(candidate.name, candidate.endpoint, candidate.loopback));
+    // Of those that are named one that is not running is the last resort.
+    const std::tuple order(
+        !selection.empty() && !candidate.running, *place,
+        remoteness(candidate.name, candidate.endpoint, candidate.loopback, candidate.running));
     if (best && order >= best_order) continue;
     best = &candidate;
     best_order = order;
@@ -283,6 +314,13 @@ Result<Endpoint> local_address(const std::string& selection) {
   if (!best) return error(Code::system_error, "no network interface is up, not even loopback");
   Endpoint endpoint = best->endpoint;
   endpoint.port = 0;
+  if (!best->running)
+    log::info(log::net, -1,
+              "{} at {} is taken although its link is not running: none that runs goes before it", best->name,
+              endpoint.host());
+  else if (best->loopback && selection.empty())
+    log::info(log::net, -1, "{} at {} is taken, as no other interface is up: other machines do not reach it",
+              best->name, endpoint.host());
   return endpoint;
 }
 
@@ -309,6 +347,16 @@ bool is_of_this_machine(Endpoint at) {
   SocketAddress address = to_socket_address(at);
   const auto fd = open_socket(address.storage.ss_family);
   return !fd.ok() || bind(fd->get(), address.get(), address.length) == 0 || errno != EADDRNOTAVAIL;
+}
+
+std::string doubt_about(const Endpoint& at) {
+  if (at.is_loopback())
+    return "if that is another machine's rank, EPCCL_SOCKET_IFNAME or the interfaces there leave it a "
+           "loopback address";
+  if (!is_of_this_machine(at)) return "";
+  return "that address is also one of this machine's own: if another machine's rank is meant, let "
+         "EPCCL_SOCKET_IFNAME name "
+         "an interface whose address differs from machine to machine";
 }
 
 bool bound_by_this_process(const Endpoint& at) {

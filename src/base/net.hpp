@@ -26,6 +26,7 @@ struct Endpoint {
   bool is_ipv4() const;
   bool is_loopback() const;
   bool is_ipv4_link_local() const;  // 169.254.0.0/16
+  std::string host() const;         // "10.0.0.1", "fe80::1"
   std::string to_string() const;    // "10.0.0.1:4242", "[fe80::1]:4242"
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
@@ -58,16 +59,20 @@ Result<Endpoint> local_address(const std::string& selection);
 /// Whether an interface name is meant by `selection`: "eth,ib" by prefix, "=eth0" exactly, "^docker" all but.
 bool interface_selected(const std::string& selection, const std::string& name);
 
-/// How little use an address is to other machines: 0 for what they can probably reach, 1 for one of 169.254.0.0/16 (most often
-/// the port of a management controller, with the same address on every machine), 2 for bridges that containers and virtual
-/// machines use, 3 for the loopback interface.
-int remoteness(const std::string& interface, const Endpoint& at, bool is_loopback);
+/// How little use an address is to other machines, by what its interface is called. Least for what they can probably reach; then
+/// br0 and its like (the machine's own, or only of what runs there), 169.254.0.0/16 (most often the port of a management controller,
+/// with the same address on every machine), an interface whose link is not running (yet), those of containers and virtual
+/// machines, the loopback interface, those of containers whose link is not running.
+int remoteness(const std::string& interface, const Endpoint& at, bool is_loopback, bool is_running = true);
 
 /// A listening socket; `at.port` is filled in when it was 0. At [::] it takes IPv4 too. Close-on-exec, non-blocking.
 Result<UniqueFd> listen_at(Endpoint& at);
 
 /// Whether it is one of this machine's own addresses; true as well where that cannot be found out.
 bool is_of_this_machine(Endpoint at);
+
+/// What may be wrong with the address of a rank where nobody answers who should: that it means this machine. "" where it does not.
+std::string doubt_about(const Endpoint& at);
 
 /// Whether a socket of this process is bound to that address and port, whatever part of the process made it.
 bool bound_by_this_process(const Endpoint& at);

@@ -15,11 +15,14 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/core_mask.hpp"
+#include "base/fork_safe.hpp"
 #include "base/log.hpp"
 #include "base/net.hpp"
 #include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 #include "base/unique_fd.hpp"
 
 namespace epccl::settings {
@@ -56,9 +59,8 @@ std::string shown(std::string_view line) {
   return text + (line.size() > most ? "..." : "");
 }
 
+/// What the files say.
 struct Files {
-  std::mutex mutex;
-  bool loaded = false;
   FileValues values;
   std::string wrong;   // the first line that sets nothing, or ""
   std::string unread;  // the first file that is there and cannot be read, with the reason, or ""
@@ -90,26 +92,55 @@ void read_file(const std::string& path, Files& files) {
     files.unread = fmt::format("{} cannot be read: {}", path, std::strerror(cause));
 }
 
-Files& files() {
-  static NeverDestroyed<Files> instance;
+Files read_files() {
+  Files all;
+  if (const char* named = std::getenv("EPCCL_CONF_FILE"); named && *named) {
+    read_file(named, all);
+  } else if (const char* home = std::getenv("HOME"); home && *home) {
+    read_file(std::string(home) + "/.epccl.conf", all);
+  }
+  read_file("/etc/epccl.conf", all);
+  return all;
+}
+
+struct Known {
+  ForkSafe<std::mutex> mutex;
+  std::optional<Files> files;  // once they have been read
+};
+
+Known& known() {
+  static NeverDestroyed<Known> instance;
   return *instance;
+}
+
+/// Of who reads the files, which a server that is away may keep waiting: no fork waits for that. Taken before the other. A child has its own,
+/// and reads them itself where its parent had not yet.
+std::mutex& reading() {
+  static PerProcess<std::mutex> mutex;
+  return *mutex;
+}
+
+// When the library is loaded: no child finds another thread just making them.
+[[maybe_unused]] const bool made_when_loaded = (known(), reading(), true);
+
+void read_at_first_use() {
+  const std::lock_guard turn(reading());
+  {
+    const std::lock_guard lock(known().mutex);
+    if (known().files) return;
+  }
+  Files fresh = read_files();
+  const std::lock_guard lock(known().mutex);
+  known().files = std::move(fresh);
 }
 
 /// Calls f with what the files say, reading them at first use.
 template <typename F>
 auto with_files(F&& f) {
-  Files& all = files();
-  const std::lock_guard lock(all.mutex);
-  if (!all.loaded) {
-    all.loaded = true;
-    if (const char* named = std::getenv("EPCCL_CONF_FILE"); named && *named) {
-      read_file(named, all);
-    } else if (const char* home = std::getenv("HOME"); home && *home) {
-      read_file(std::string(home) + "/.epccl.conf", all);
-    }
-    read_file("/etc/epccl.conf", all);
+  for (;; read_at_first_use()) {
+    const std::lock_guard lock(known().mutex);
+    if (known().files) return f(std::as_const(*known().files));
   }
-  return f(std::as_const(all));
 }
 
 const Entry* find(std::string_view name) {
@@ -422,12 +453,9 @@ std::string documentation() {
 }
 
 void reload() {
-  Files& all = files();
-  const std::lock_guard lock(all.mutex);
-  all.loaded = false;
-  all.values.clear();
-  all.wrong.clear();
-  all.unread.clear();
+  const std::lock_guard turn(reading());  // or what was being read would be taken for new
+  const std::lock_guard lock(known().mutex);
+  known().files.reset();
 }
 
 }  // namespace epccl::settings

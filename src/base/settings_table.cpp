@@ -32,7 +32,9 @@ const std::vector<Entry>& table() {
       {"EPCCL_DEBUG_FILE", "", "path",
        "Where log lines go; `%h` is replaced by the host name, `%p` by the process id, `%%` by a percent "
        "sign. Unset: "
-       "standard error."},
+       "standard error, for which a descriptor 2 that closes on exec is not taken (what Python's `os.open` "
+       "returns after "
+       "`os.close(2)`, say), unless it did when the program was started."},
       {"EPCCL_CONF_FILE", "", "path",
        "File of `KEY=VALUE` lines to read instead of `~/.epccl.conf`. `/etc/epccl.conf` is read after it. "
        "Only from the "
@@ -41,7 +43,7 @@ const std::vector<Entry>& table() {
       {"EPCCL_HOSTID", "", "text up to 255 bytes",
        "Name of the node this process counts itself to, instead of host name and boot id: one machine can "
        "stand for "
-       "several nodes."},
+       "several nodes. Processes that it makes one must be in one PID namespace."},
       {"EPCCL_COMM_ID", "", "host:port",
        "Address that the rendezvous binds and advertises; `[address]:port` for IPv6. A name that this "
        "machine's "
@@ -58,9 +60,10 @@ const std::vector<Entry>& table() {
        "`=eth0` exactly, "
        "`^docker,lo` all "
        "but these. Unset: NCCL_SOCKET_IFNAME, which is written alike; and without that the first interface "
-       "that is up, while there are others not one with an address of "
-       "169.254.0.0/16, a bridge of "
-       "containers or loopback."},
+       "that is up, while there are others not a bridge (`br0`), one with an "
+       "address of 169.254.0.0/16, one whose link is not running, those of containers "
+       "(`docker0`, `flannel.1`) or, last, loopback. Of those that are named, too, one that is not running "
+       "is the last."},
 
       {"EPCCL_DEVICE", "auto", "auto|host|cuda",
        "`cuda`: epcclMemAlloc gives memory of the current GPU. To libepccl-nccl, `auto`: it makes "
@@ -144,6 +147,9 @@ const std::vector<Entry>& table() {
        "the one "
        "that two ranks find faster when a communicator is made. `none`: ranks of one node only.",
        Scope::all_ranks},
+      {"EPCCL_UCX_LIB", "", "path",
+       "libucp of UCX, opened where `ucx` may be taken. Unset: the dynamic linker's `libucp.so.0`. A process "
+       "that has loaded another UCX (its MPI's) must have it of the same version."},
       {"EPCCL_VERBS_LIB", "", "path", "libibverbs. Unset: the dynamic linker's `libibverbs.so.1`."},
       {"EPCCL_VERBS_DEVICES", "", "list of RDMA devices",
        "Ports for `verbs`: `mlx5_0,mlx5_3` by prefix, `=mlx5_1` exactly, `mlx5_1:2` with a port, `^mlx5_9` "
@@ -278,14 +284,18 @@ const std::vector<Entry>& table() {
        "Set by "
        "epccl-run; on several machines a directory of a shared file system, which is asked four times a "
        "second "
-       "what has changed, past what a machine remembers of it (NFS's acdirmin)."},
+       "what has changed, past what a machine remembers of it (NFS's acdirmin). Unset, ranks of one machine "
+       "meet "
+       "by what their launcher gives to one job only: its number for the job (Slurm, Open MPI, PMIx), or its "
+       "process above them (MPICH); where they see neither (started by hand, or under MPICH each in a "
+       "container), an error asks for this."},
       {"EPCCL_MASTER_PORT", "", "port",
        "Port at MASTER_ADDR on which rank 0 hands out the id of the rendezvous under torchrun. Unset: the "
        "first free "
        "one of the eight after MASTER_PORT."},
       {"EPCCL_JOB_KEY", "", "text",
-       "Mixed into the key under which rank 0 hands out the id over TCP (at any address of its machine, "
-       "where "
+       "Mixed into what tells jobs apart, and into the key under which rank 0 hands out the id over TCP (at "
+       "any address of its machine, where "
        "the others know that by a name). Equal on all ranks and known to nobody else, it keeps other users "
        "of "
        "the network out."},

@@ -88,9 +88,14 @@ Finding shared_memory(const PreflightFacts& facts) {
                 : "ulimit -f unlimited"};
   if (facts.peers_open_it.ok())
     return fine(topic, "memory to share can be made (memfd), and another process can open it");
+  if (facts.peers_are_handed_it.ok())
+    return fine(topic, fmt::format("another process cannot open it ({}), and is handed it by a socket",
+                                   facts.peers_open_it.message()));
   const bool stops = facts.ranks_per_node > 1;
   return {stops ? Verdict::stops : Verdict::hurts, topic,
-          facts.peers_open_it.message() + (stops ? "" : ": several ranks could not run on one node"),
+          fmt::format("{}; nor is it handed over: {}", facts.peers_open_it.message(),
+                      facts.peers_are_handed_it.message()) +
+              (stops ? "" : ": several ranks could not run on one node"),
           "mount -t proc proc /proc; ranks of a node must see each other there: one user, one PID namespace"};
 }
 
@@ -99,8 +104,15 @@ Finding peer_memory(const PreflightFacts& facts) {
   if (!facts.peer_memory_wanted)
     return {Verdict::hurts, topic, "EPCCL_CMA=0: large blocks inside the node are copied twice",
             "unset EPCCL_CMA"};
-  if (facts.peer_memory.ok())
-    return fine(topic, "a rank can read another's memory (process_vm_readv): large blocks are copied once");
+  const std::string once =
+      "a rank can read and write another's memory (process_vm_readv, process_vm_writev): large blocks are "
+      "copied "
+      "once";
+  if (facts.peer_memory.ok() && facts.later_user_namespace)
+    return fine(topic, once +
+                           ", between ranks of this user namespace, which is not the machine's first; where "
+                           "each rank has one of its own (mpirun outside of unprivileged containers), twice");
+  if (facts.peer_memory.ok()) return fine(topic, once);
   std::string found =
       fmt::format("{}: large blocks inside the node are copied twice, unless they are of epcclMemAlloc",
                   facts.peer_memory.message());

@@ -34,15 +34,17 @@ struct PreflightFacts {
   Result<std::string> host = std::string();     // this machine's name, or why there is none
 
   // Inside the node.
-  Status shared_memory;            // whether memory to share can be made, as much as such a run shares
-  Status peers_open_it;            // whether another process can open it
-  Limit file_bytes;                // RLIMIT_FSIZE, which is that of such memory, too
-  Status peer_memory;              // whether one rank can read another's memory
-  bool peer_memory_wanted = true;  // EPCCL_CMA
-  int ptrace_scope = -1;           // -1: not restricted by Yama, or not known
-  Limit shm_directory{0, 0};       // /dev/shm: soft = free, hard = size; 0 = there is none
-  uint64_t scratch_bytes = 0;      // that a rank takes
-  uint64_t memory_bytes = 0;       // that is left; 0 = not known
+  Status shared_memory;               // whether memory to share can be made, as much as such a run shares
+  Status peers_open_it;               // whether another process can open it
+  Status peers_are_handed_it;         // where not: whether it is handed over
+  bool later_user_namespace = false;  // than the machine's first
+  Limit file_bytes;                   // RLIMIT_FSIZE, which is that of such memory, too
+  Status peer_memory;                 // whether one rank can read another's memory
+  bool peer_memory_wanted = true;     // EPCCL_CMA
+  int ptrace_scope = -1;              // -1: not restricted by Yama, or not known
+  Limit shm_directory{0, 0};          // /dev/shm: soft = free, hard = size; 0 = there is none
+  uint64_t scratch_bytes = 0;         // that a rank takes
+  uint64_t memory_bytes = 0;          // that is left; 0 = not known
 
   // Device.
   int gpus_seen = 0;                               // on the PCI bus

@@ -16,12 +16,14 @@
 
 #include "base/control_groups.hpp"
 #include "base/core_mask.hpp"
+#include "base/namespaces.hpp"
 #include "base/net.hpp"
 #include "base/settings.hpp"
 #include "device/gpus.hpp"
 #include "device/host/host_memory.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
+#include "transports/shm/hand_over.hpp"
 #include "transports/shm/message_ring.hpp"
 #include "transports/shm/node_segment.hpp"
 
@@ -77,6 +79,18 @@ Status open_by_way_of_child(device::WindowRef memory) {
   return {};
 }
 
+/// Asks for it in a child, whose exit status tells.
+Status hand_over_to_child(const transports::NodeSegment& segment) {
+  EPCCL_ASSIGN(const auto hands, transports::HandOver::start(segment, 0));
+  const pid_t peer = fork();
+  if (peer < 0) return system_error(errno, "fork");
+  if (peer == 0) _exit(transports::ask_for_window(segment.handle(), 0, segment.handle().memory).ok() ? 0 : 1);
+  int status = 0;
+  if (waitpid(peer, &status, 0) != peer || status != 0)
+    return error(Code::system_error, "a socket between two processes passes no descriptor");
+  return {};
+}
+
 /// Makes what the ranks of a node would share: none of its memory is touched.
 void try_shared_memory(PreflightFacts& facts) {
   transports::SegmentSpec spec;
@@ -84,19 +98,33 @@ void try_shared_memory(PreflightFacts& facts) {
   spec.scratch_bytes = facts.scratch_bytes;
   spec.ring_bytes = transports::message_rings_bytes(spec.local_size);
   const auto segment = transports::NodeSegment::create(spec);
-  if (segment.ok())
-    facts.peers_open_it = open_by_way_of_child(segment->handle().memory);
-  else
+  if (!segment.ok()) {
     facts.shared_memory = segment.status();
+    return;
+  }
+  facts.peers_open_it = open_by_way_of_child(segment->handle().memory);
+  if (!facts.peers_open_it.ok()) facts.peers_are_handed_it = hand_over_to_child(*segment);
 }
 
-/// Reads a sibling's memory; the exit status is errno, 0 when it worked.
-[[noreturn]] void read_sibling(pid_t sibling) {
-  uint64_t value = 0;
+/// Of a sibling's memory; the exit status is errno, 0 when it worked.
+[[noreturn]] void use_sibling(pid_t sibling, bool writes) {
+  uint64_t value = writes ? probe_value : 0;
   iovec mine{&value, sizeof value};
   iovec theirs{const_cast<uint64_t*>(&probe), sizeof value};
-  const ssize_t count = process_vm_readv(sibling, &mine, 1, &theirs, 1, 0);
+  const ssize_t count = writes ? process_vm_writev(sibling, &mine, 1, &theirs, 1, 0)
+                               : process_vm_readv(sibling, &mine, 1, &theirs, 1, 0);
   _exit(count < 0 ? errno : count == sizeof value && value == probe_value ? 0 : EIO);
+}
+
+Status use_by_way_of_child(pid_t owner, bool writes) {
+  const std::string call = writes ? "process_vm_writev" : "process_vm_readv";
+  const pid_t user = fork();
+  if (user == 0) use_sibling(owner, writes);
+  int status = 0;
+  if (user < 0 || waitpid(user, &status, 0) != user || !WIFEXITED(status))
+    return error(Code::system_error, "{} could not be tried", call);
+  if (WEXITSTATUS(status) != 0) return system_error(WEXITSTATUS(status), call + " between two processes");
+  return {};
 }
 
 /// Forks twice, as a launcher does: the one child may not be an ancestor of the other, who would be allowed more.
@@ -108,16 +136,11 @@ Status peer_memory() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (true) pause();
   }
-  const pid_t reader = fork();
-  if (reader == 0) read_sibling(owner);
-  int status = 0;
-  const bool ended = reader > 0 && waitpid(reader, &status, 0) == reader && WIFEXITED(status);
+  Status status = use_by_way_of_child(owner, false);
+  if (status.ok()) status = use_by_way_of_child(owner, true);
   kill(owner, SIGKILL);
   waitpid(owner, nullptr, 0);
-  if (!ended) return error(Code::system_error, "process_vm_readv could not be tried");
-  if (WEXITSTATUS(status) != 0)
-    return system_error(WEXITSTATUS(status), "process_vm_readv between two processes");
-  return {};
+  return status;
 }
 
 void gather_network(PreflightFacts& facts) {
@@ -179,6 +202,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   facts.peer_memory = peer_memory();  // first: the fewer threads, the better to fork
   gather_network(facts);
   try_shared_memory(facts);
+  facts.later_user_namespace = in_later_user_namespace();
   facts.file_bytes = limit_of(RLIMIT_FSIZE);
   if (const auto host = topology::read_host_identity(); host.ok())
     facts.host = host->host;

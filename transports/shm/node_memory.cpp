@@ -1,11 +1,14 @@
 #include "transports/shm/node_memory.hpp"
 
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <cstddef>
+
+#include "base/namespaces.hpp"
 
 namespace epccl::transports {
 namespace {
@@ -15,9 +18,24 @@ size_t windows_kept(int peers) {
   return std::clamp<size_t>(8192 / static_cast<size_t>(peers), 64, 1024);
 }
 
-// What peers read to find out whether they may read this process at all.
-constexpr uint64_t probe_value = 0x65706363'6c70726fULL;
-const uint64_t probe = probe_value;
+// What peers read, and where they write, to find out whether they may use this process's memory at all.
+struct PeerProbe {
+  uint64_t value = 0x65706363'6c70726fULL;
+  uint64_t room = 0;
+};
+PeerProbe probe;
+
+// A system call of one kind may be refused and that of the other not.
+bool can_use_probe(pid_t peer, uint64_t address) {
+  uint64_t value = 0;
+  iovec mine{&value, sizeof value};
+  // NOLINTBEGIN(performance-no-int-to-ptr): a peer's addresses
+  iovec from{reinterpret_cast<void*>(address + offsetof(PeerProbe, value)), sizeof value};
+  iovec to{reinterpret_cast<void*>(address + offsetof(PeerProbe, room)), sizeof value};
+  // NOLINTEND(performance-no-int-to-ptr)
+  return process_vm_readv(peer, &mine, 1, &from, 1, 0) == sizeof value && value == PeerProbe().value &&
+         process_vm_writev(peer, &mine, 1, &to, 1, 0) == sizeof value;
+}
 
 }  // namespace
 
@@ -26,8 +44,14 @@ Result<std::unique_ptr<NodeMemory>> NodeMemory::open(NodeSegment segment, int lo
   EPCCL_TRY(memory->open_doorbell());
   for (int peer = 0; peer < memory->local_size(); ++peer)
     memory->windows_.emplace_back(windows_kept(memory->local_size()));
-  memory->segment_.control(local).pid.store(getpid(), std::memory_order_relaxed);
-  memory->segment_.control(local).probe.store(reinterpret_cast<uint64_t>(&probe), std::memory_order_relaxed);
+  struct stat door {};
+  if (fstat(memory->doorbell_.get(), &door) != 0) return system_error(errno, "fstat of the doorbell");
+  RankControl& control = memory->segment_.control(local);
+  control.pid.store(getpid(), std::memory_order_relaxed);
+  control.probe.store(reinterpret_cast<uint64_t>(&probe), std::memory_order_relaxed);
+  control.door_fd.store(memory->doorbell_.get(), std::memory_order_relaxed);
+  control.door_inode.store(door.st_ino, std::memory_order_relaxed);
+  control.network.store(own_namespace("net"), std::memory_order_relaxed);
   return memory;
 }
 
@@ -149,17 +173,60 @@ double NodeMemory::longest_call(uint16_t kind, double seconds) {
 }
 
 bool NodeMemory::can_read_peers() const {
+  for (int peer = 0; peer < local_size(); ++peer)
+    if (peer != local_ &&
+        !can_use_probe(pid(peer), segment_.control(peer).probe.load(std::memory_order_relaxed)))
+      return false;
+  return true;
+}
+
+// As allocations are found, by way of a descriptor that each rank has.
+bool NodeMemory::can_open_peers() const {
+  if (was_handed_segment_) return false;
   for (int peer = 0; peer < local_size(); ++peer) {
-    if (peer == local_) continue;
-    const uint64_t address = segment_.control(peer).probe.load(std::memory_order_relaxed);
-    uint64_t value = 0;
-    iovec mine{&value, sizeof value};
-    iovec theirs{reinterpret_cast<void*>(address),
-                 sizeof value};  // NOLINT(performance-no-int-to-ptr): a peer's address
-    if (process_vm_readv(pid(peer), &mine, 1, &theirs, 1, 0) != sizeof value || value != probe_value)
+    if (is_of_this_process(peer)) continue;
+    const RankControl& control = segment_.control(peer);
+    const std::string path =
+        fmt::format("/proc/{}/fd/{}", pid(peer), control.door_fd.load(std::memory_order_relaxed));
+    struct stat door {};
+    if (stat(path.c_str(), &door) != 0 || door.st_ino != control.door_inode.load(std::memory_order_relaxed))
       return false;
   }
   return true;
+}
+
+Status NodeMemory::hand_over() {
+  if (hand_over_ != nullptr) return {};
+  EPCCL_ASSIGN(hand_over_, HandOver::start(segment_, local_));
+  for (int peer = 0; peer < local_size(); ++peer)
+    windows_[static_cast<size_t>(peer)].open_by(
+        [this, peer, is_shut_out = false](const device::WindowRef& place) mutable {
+          return open_or_ask(peer, place, is_shut_out);
+        });
+  return {};
+}
+
+// Who was handed one window need not try to open the next.
+Result<UniqueFd> NodeMemory::open_or_ask(int local, const device::WindowRef& place, bool& is_shut_out) const {
+  if (is_shut_out) return ask_for_window(segment_.handle(), local, place, patience_);
+  Result<UniqueFd> opened = device::open_window(place);
+  if (opened.ok()) return opened;
+  Result<UniqueFd> handed = ask_for_window(segment_.handle(), local, place, patience_);
+  is_shut_out = handed.ok();
+  if (handed.ok()) return handed;
+  const Status& why = handed.status();
+  return error(why.code(), why.reason(), "{}; nor is it handed over: {}", opened.status().message(),
+               why.message());
+}
+
+int NodeMemory::beyond_bells() const {
+  const auto network_of = [this](int local) {
+    return segment_.control(local).network.load(std::memory_order_relaxed);
+  };
+  const uint64_t mine = network_of(local_);
+  for (int peer = 0; peer < local_size(); ++peer)
+    if (mine != 0 && network_of(peer) != 0 && network_of(peer) != mine) return peer;
+  return -1;
 }
 
 }  // namespace epccl::transports

@@ -22,6 +22,7 @@
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
+#include "transports/shm/hand_over.hpp"
 #include "transports/shm/node_segment.hpp"
 #include "transports/shm/peer_windows.hpp"
 
@@ -131,8 +132,20 @@ class NodeMemory {
   Status write(int local, const BufferRef& buffer, uint64_t offset, const void* source, uint64_t bytes) const;
   /// Copies many pieces at once, the i-th of `mine` to or from the i-th of `theirs` (addresses in the peer's process).
   Status transfer_pieces(int local, bool is_write, std::span<iovec> mine, std::span<iovec> theirs) const;
-  /// Whether read() and write() are permitted for every peer of the node; tries it, once all have opened.
+  /// Whether read() and write() are permitted for every peer of the node; tries both, once all have opened.
   bool can_read_peers() const;
+  /// Whether this rank may open, through /proc, what every peer allocates; tries it, once all have opened.
+  bool can_open_peers() const;
+  /// Where some rank of the node may not, all do this: from then on each hands its memory to those who ask, and asks for what it may not
+  /// open. Of threads of one process each has its own, and hands over what any of them has.
+  Status hand_over();
+  /// With owners that are silent when they are asked.
+  void set_patience(Patience patience) { patience_ = std::move(patience); }
+  void set_patience(double seconds) { patience_.seconds = seconds; }
+  /// The segment itself had to be handed to this rank, whatever it may open else.
+  void note_handed_segment() { was_handed_segment_ = true; }
+  /// A rank in another network namespace, whose doorbell does not ring here; -1: none. Once all have opened.
+  int beyond_bells() const;
 
   // Who copies from memory which a peer has offered: nobody frees what is still read.
   /// To be asked before such a copy. False: the peer's offers hold no more.
@@ -196,6 +209,7 @@ class NodeMemory {
   Status open_doorbell();
   Status transfer(int local, bool is_write, std::byte* mine, uint64_t theirs, uint64_t bytes) const;
   Status access_error(int local, bool is_write, const std::string& what, int cause) const;
+  Result<UniqueFd> open_or_ask(int local, const device::WindowRef& place, bool& is_shut_out) const;
   void wake_waiting_for(int slot);
   bool came_true(const Sleeper& sleeper, int slot) const;
   bool came_true(const Sleeper::Reason& reason) const;
@@ -208,6 +222,9 @@ class NodeMemory {
   UniqueFd doorbell_;
   Bed bed_ = Bed::futex;              // of the sleep that was announced last
   std::vector<PeerWindows> windows_;  // by local rank
+  std::unique_ptr<HandOver> hand_over_;
+  Patience patience_;
+  bool was_handed_segment_ = false;
 };
 
 }  // namespace epccl::transports

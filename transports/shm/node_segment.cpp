@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/descriptor_limit.hpp"
 #include "base/file_size.hpp"
+#include "base/namespaces.hpp"
 
 namespace epccl::transports {
 namespace {
@@ -67,8 +69,8 @@ void NodeSegment::take(void* base) {
 
 Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
   NodeSegment segment(spec);
-  segment.fd_.reset(memfd_create("epccl-node", MFD_CLOEXEC));
-  if (!segment.fd_) return system_error(errno, "memfd_create of the node segment");
+  segment.fd_ = open_within_limit([] { return memfd_create("epccl-node", MFD_CLOEXEC); });
+  if (!segment.fd_) return descriptor_error(errno, "memfd_create of the node segment");
   EPCCL_TRY(set_file_size(segment.fd_.get(), segment.bytes_, "the node's shared segment"));
   struct stat info {};
   if (fstat(segment.fd_.get(), &info) != 0) return system_error(errno, "fstat of the node segment");
@@ -77,18 +79,42 @@ Result<NodeSegment> NodeSegment::create(const SegmentSpec& spec) {
     return system_error(errno, fmt::format("mmap of {} bytes of node segment", segment.bytes_));
   segment.take(base);
   segment.handle_.memory = {getpid(), segment.fd_.get(), info.st_ino, segment.bytes_, 0};
+  segment.handle_.pid_namespace = own_namespace("pid");
   randombytes_buf(segment.handle_.token.data(), segment.handle_.token.size());
+  randombytes_buf(segment.handle_.secret.data(), segment.handle_.secret.size());
   return segment;
 }
 
-Result<NodeSegment> NodeSegment::attach(const SegmentSpec& spec, const SegmentHandle& handle) {
-  NodeSegment segment(spec);
-  if (handle.memory.size != segment.bytes_)
+Status NodeSegment::check(const SegmentSpec& spec, const SegmentHandle& handle) {
+  const uint64_t bytes = NodeSegment(spec).bytes_;
+  if (handle.memory.size != bytes)
     return error(Code::invalid_usage,
                  "the node's segment has {} bytes, this rank's settings make it {}: ranks differ in "
                  "EPCCL_SCRATCH_SIZE?",
-                 handle.memory.size, segment.bytes_);
-  auto mapped = device::map_window(handle.memory, device::Pages::as_touched);
+                 handle.memory.size, bytes);
+  const uint64_t own = own_namespace("pid");
+  if (own != 0 && handle.pid_namespace != 0 && own != handle.pid_namespace)
+    return error(
+        Code::invalid_usage,
+        "the node's first rank, process {} there, is in another PID namespace than this one: ranks of "
+        "a "
+        "node must be in one (docker run --pid), or be of different nodes by their EPCCL_HOSTID",
+        handle.memory.pid);
+  return {};
+}
+
+Result<NodeSegment> NodeSegment::attach(const SegmentSpec& spec, const SegmentHandle& handle) {
+  EPCCL_TRY(check(spec, handle));
+  auto opened = device::open_window(handle.memory);
+  if (!opened.ok())
+    return std::move(opened).take_status().with_context("attaching to the node's shared segment");
+  return attach(spec, handle, *opened);
+}
+
+Result<NodeSegment> NodeSegment::attach(const SegmentSpec& spec, const SegmentHandle& handle,
+                                        const UniqueFd& memory) {
+  NodeSegment segment(spec);
+  auto mapped = device::map_window(memory, handle.memory, device::Pages::as_touched);
   if (!mapped.ok())
     return std::move(mapped).take_status().with_context("attaching to the node's shared segment");
   segment.take(*mapped);

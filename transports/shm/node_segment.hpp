@@ -1,5 +1,5 @@
 // The one memory segment that all ranks of a node share: a memfd made by the first of them and mapped by the others
-// through /proc/<pid>/fd. It has no name in the file system, and its untouched pages cost nothing.
+// through /proc/<pid>/fd, or handed over (hand_over.hpp). It has no name in the file system, and its untouched pages cost nothing.
 //
 //   header | control of rank 0, 1, ... | counters | the same, given to queues | message rings | parcels | places of rank 0, 1, ... | scratch of rank 0
 //   half 0, half 1, rank 1 ...
@@ -21,6 +21,9 @@
 #include "device/host/host_memory.hpp"
 
 namespace epccl::transports {
+
+// What processes share has no locks: they would be each process's own.
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 inline constexpr int node_counters = 264;  // a rank; the last count calls
 inline constexpr int done_counter = node_counters - 1;
@@ -68,13 +71,17 @@ struct alignas(64) RankControl {
   std::atomic<int32_t> core;  // 1 more than that on which the rank was last found to wait in vain; 0: nowhere
   std::atomic<uint64_t>
       took;  // by its last call that told so: the kind in the upper 16 bits, nanoseconds below
-  std::atomic<uint64_t> probe;  // an address of this rank's process that peers may try to read
+  std::atomic<uint64_t> probe;  // an address of this rank's process that peers may try to use (PeerProbe)
   // Memory that ranks offer each other, which devices copy from: whether this rank's is offered no more, and how many copies this
   // rank has under way from that of each other.
   std::atomic<uint32_t> offers_are_over;
   std::array<std::atomic<uint32_t>, node_max_ranks> reading;
   std::atomic<uint64_t>
       uses_peers;  // the call in which this rank uses peers' buffers, maybe with the next; 0: none
+  // Its doorbell, as peers may try to find it in /proc; and where those can ring that are not in this network namespace.
+  std::atomic<int32_t> door_fd;
+  std::atomic<uint64_t> door_inode;
+  std::atomic<uint64_t> network;
   alignas(64) std::array<CallRecord, calls_ahead> calls;
 };
 
@@ -124,7 +131,9 @@ struct SegmentSpec {
 /// Sent to the other ranks of the node.
 struct SegmentHandle {
   device::WindowRef memory;
-  std::array<uint8_t, 16> token{};  // random: names the doorbells
+  uint64_t pid_namespace = 0;        // of the first rank; 0: not known
+  std::array<uint8_t, 16> token{};   // random: names the doorbells
+  std::array<uint8_t, 16> secret{};  // random: who knows it is a rank of the node
 };
 
 class NodeSegment {
@@ -132,6 +141,11 @@ class NodeSegment {
   /// The first local rank creates and keeps the descriptor open until everybody has attached.
   static Result<NodeSegment> create(const SegmentSpec& spec);
   static Result<NodeSegment> attach(const SegmentSpec& spec, const SegmentHandle& handle);
+  /// By the descriptor that another rank has handed over.
+  static Result<NodeSegment> attach(const SegmentSpec& spec, const SegmentHandle& handle,
+                                    const UniqueFd& memory);
+  /// Whether attach() can come to something by a descriptor that is handed over: sizes and PID namespaces are right.
+  static Status check(const SegmentSpec& spec, const SegmentHandle& handle);
 
   NodeSegment(NodeSegment&& other) noexcept = default;
   NodeSegment& operator=(NodeSegment&&) = delete;
@@ -139,6 +153,8 @@ class NodeSegment {
 
   const SegmentHandle& handle() const { return handle_; }
   const SegmentSpec& spec() const { return spec_; }
+  /// -1: another rank's segment, or closed.
+  int descriptor() const { return fd_.get(); }
   void close_descriptor() { fd_.reset(); }
   uint64_t bytes() const { return bytes_; }
   /// The segment stays mapped while this is kept.

@@ -13,30 +13,19 @@
 #include <linux/futex.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <ctime>
 
+#include "base/descriptor_limit.hpp"
 #include "transports/shm/node_memory.hpp"
+#include "transports/shm/node_socket.hpp"
 
 namespace epccl::transports {
 namespace {
-
-socklen_t doorbell_address(const std::array<uint8_t, 16>& token, int local, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  // An abstract name (it starts with a zero byte): nothing in the file system, gone with the socket.
-  std::string name = "epccl-";
-  for (const uint8_t byte : token) name += fmt::format("{:02x}", byte);
-  name += fmt::format("-{}", local);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
 
 long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr, 0);
@@ -45,12 +34,10 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
 }  // namespace
 
 Status NodeMemory::open_doorbell() {
-  doorbell_.reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!doorbell_) return system_error(errno, "socket for the doorbell");
-  sockaddr_un address{};
-  const socklen_t length = doorbell_address(segment_.handle().token, local_, address);
-  if (bind(doorbell_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
-    return system_error(errno, "bind of the doorbell");
+  doorbell_ = open_within_limit([] { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!doorbell_) return descriptor_error(errno, "socket for the doorbell");
+  const NodeSocket name(segment_.handle().token, local_);
+  if (bind(doorbell_.get(), name.get(), name.length) != 0) return system_error(errno, "bind of the doorbell");
   return {};
 }
 
@@ -118,11 +105,11 @@ void NodeMemory::wake(int local) {
 }
 
 void NodeMemory::ring(int local) const {
-  sockaddr_un address{};
-  const socklen_t length = doorbell_address(segment_.handle().token, local, address);
+  const NodeSocket name(segment_.handle().token, local);
   const char byte = 0;
-  // Fails when the bell rings already (queue full) or its rank is gone: both are fine.
-  (void)sendto(doorbell_.get(), &byte, 1, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&address), length);
+  // Fails when the bell rings already (queue full) or its rank is gone: both are fine; or from another network namespace, which was told
+  // (beyond_bells()).
+  (void)sendto(doorbell_.get(), &byte, 1, MSG_DONTWAIT, name.get(), name.length);
 }
 
 void SleepReasons::add(int slot, uint64_t value, int local) {

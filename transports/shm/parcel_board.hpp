@@ -22,6 +22,8 @@
 
 namespace epccl::transports {
 
+static_assert(std::atomic<double>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
 /// What is said about a parcel. The slots of one origin and carrier share cache lines, apart from the parcels' bytes: both look
 /// at all of them again and again.
 struct ParcelSlot {

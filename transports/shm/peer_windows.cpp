@@ -56,10 +56,11 @@ Result<std::byte*> PeerWindows::address_of(const device::WindowRef& place, uint6
 
 // Where the process has no mappings left others give theirs.
 Result<std::byte*> PeerWindows::map(const device::WindowRef& place, uint64_t bytes) {
-  Result<std::byte*> address = device::map_window(place, pages_for(place, bytes));
+  EPCCL_ASSIGN(const UniqueFd window, open_(place));
+  Result<std::byte*> address = device::map_window(window, place, pages_for(place, bytes));
   if (address.ok() || by_inode_.size() <= least_kept) return address;
   while (by_inode_.size() > least_kept) drop_oldest();
-  return device::map_window(place, pages_for(place, bytes));
+  return device::map_window(window, place, pages_for(place, bytes));
 }
 
 void PeerWindows::drop_oldest() {

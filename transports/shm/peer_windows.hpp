@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
+#include <utility>
 
 #include "base/status.hpp"
 #include "device/host/host_memory.hpp"
@@ -26,6 +28,10 @@ class PeerWindows {
   /// fewer are kept, 16.
   Result<std::byte*> address_of(const device::WindowRef& place, uint64_t bytes);
 
+  /// How windows are opened from now on; before that by device::open_window().
+  using Open = std::function<Result<UniqueFd>(const device::WindowRef&)>;
+  void open_by(Open open) { open_ = std::move(open); }
+
  private:
   struct Mapping {
     int32_t fd = -1;
@@ -38,6 +44,7 @@ class PeerWindows {
   void drop_oldest();
 
   const size_t most_;
+  Open open_ = device::open_window;
   uint64_t uses_ = 0;
   std::unordered_map<uint64_t, Mapping> by_inode_;
 };

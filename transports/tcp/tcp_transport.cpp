@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/allowed_calls.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "transports/message_check.hpp"
@@ -28,6 +29,13 @@ constexpr size_t staging_bytes = 64 << 10;
 // The peer's end, or the way to it.
 Status not_ours(const Status& failure) {
   return failure.ok() ? Status{} : Status(Code::remote_error, failure.message());
+}
+/// The same of one that does not answer at its address.
+Status not_there(const Status& failure, const net::Endpoint& at) {
+  if (failure.ok()) return {};
+  const std::string doubt = net::doubt_about(at);
+  return {Code::remote_error,
+          doubt.empty() ? failure.message() : fmt::format("{} ({})", failure.message(), doubt)};
 }
 
 }  // namespace
@@ -142,7 +150,8 @@ Status TcpTransport::dial(Peer& peer) {
   if (!blob.ok()) return std::move(blob).take_status().with_context("looking up its address");
   EPCCL_ASSIGN(peer.address, tcp::Address::decode(*blob));
   EPCCL_ASSIGN(peer.dialled, net::open_socket_for(peer.address.endpoint));
-  EPCCL_TRY(not_ours(net::start_connect(peer.dialled.get(), peer.address.endpoint)));
+  const net::Endpoint& at = peer.address.endpoint;
+  EPCCL_TRY(not_there(net::start_connect(peer.dialled.get(), at), at));
   peer.state = State::connecting;
   return watch(peer.dialled.get(), tcp::tag(Class::peer, static_cast<uint64_t>(peer.rank)));
 }
@@ -165,8 +174,9 @@ void TcpTransport::set_send_buffer(int fd) const {
 }
 
 void TcpTransport::on_dialled(Peer& peer) {
-  if (Status status = net::finish_connect(peer.dialled.get(), peer.address.endpoint); !status.ok())
-    return fail(peer, not_ours(status));
+  const net::Endpoint& at = peer.address.endpoint;
+  if (Status status = net::finish_connect(peer.dialled.get(), at); !status.ok())
+    return fail(peer, not_there(status, at));
   set_stream_options(peer.dialled.get());
   Hello hello;
   hello.cookie = peer.address.cookie;
@@ -246,6 +256,7 @@ Status TcpTransport::watch(int fd, uint64_t what) {
 bool TcpTransport::poll_events() {
   std::array<epoll_event, 32> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  if (count < 0 && errno != EINTR) fail_all(call_error(errno, "epoll_wait"));
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<size_t>(i)];
     handle(event.data.u64, event.events);
@@ -298,6 +309,11 @@ void TcpTransport::fail(Peer& peer, Status why) {
   peer.dialled.reset();
   peer.stream.fail(std::move(why));
   log_failure(peer, pending);
+}
+
+void TcpTransport::fail_all(const Status& why) {
+  for (const auto& peer : peers_)
+    if (peer != nullptr) fail(*peer, why);
 }
 
 void TcpTransport::log_failure(const Peer& peer, size_t pending) const {

@@ -96,6 +96,7 @@ class TcpTransport final : public MessageTransport, private Lanes {
   void keep_busy(Peer& peer);
   bool pump(Peer& peer);
   void fail(Peer& peer, Status why);
+  void fail_all(const Status& why);
   void log_failure(const Peer& peer, size_t pending) const;
   Status outcome(Peer& peer, const Completion& completion);
 

@@ -1,8 +1,6 @@
 #include "transports/ucx/ucx_config.hpp"
 
 #include <dlfcn.h>
-#include <ucs/debug/debug.h>
-#include <uct/api/uct.h>
 
 #include <algorithm>
 #include <array>
@@ -30,19 +28,19 @@ std::vector<std::string_view> comma_separated(std::string_view text) {
 }
 
 /// Any device of a network faster than sockets. Listing the devices opens none of them.
-bool ucx_sees_rdma_devices() {
+bool ucx_sees_rdma_devices(const Library& ucx) {
   uct_component_h* components = nullptr;
   unsigned count = 0;
-  if (uct_query_components(&components, &count) != UCS_OK) return false;
+  if (ucx.query_components(&components, &count) != UCS_OK) return false;
   bool found = false;
   for (unsigned i = 0; i < count; ++i) {
     uct_component_attr_t attributes{};
     attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME | UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
-    if (uct_component_query(components[i], &attributes) != UCS_OK) continue;
+    if (ucx.component_query(components[i], &attributes) != UCS_OK) continue;
     const std::string_view name = attributes.name;
     if ((name == "ib" || name == "ugni") && attributes.md_resource_count > 0) found = true;
   }
-  uct_release_component_list(components);
+  ucx.release_component_list(components);
   return found;
 }
 
@@ -125,24 +123,16 @@ std::vector<Setting> preferred_settings(bool tcp_only) {
   return settings;
 }
 
-bool tcp_is_the_only_network() {
-  return user_excludes_rdma() || !ucx_sees_rdma_devices();
+bool tcp_is_the_only_network(const Library& ucx) {
+  return user_excludes_rdma() || !ucx_sees_rdma_devices(ucx);
 }
 
-void restore_signal_handlers() {
-  if (!user_has_set("DEBUG_SIGNO") && handled_by_ucx(SIGHUP)) ucs_debug_disable_signal(SIGHUP);
+void restore_signal_handlers(const Library& ucx) {
+  if (!user_has_set("DEBUG_SIGNO") && handled_by_ucx(SIGHUP)) ucx.debug_disable_signal(SIGHUP);
   if (user_has_set("HANDLE_ERRORS") || user_has_set("ERROR_SIGNALS")) return;
   for (const int signal_number : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) {
-    if (handled_by_ucx(signal_number)) ucs_debug_disable_signal(signal_number);
+    if (handled_by_ucx(signal_number)) ucx.debug_disable_signal(signal_number);
   }
 }
 
-namespace {
-
-// libucs takes these signals as soon as it is loaded, which it is with this library, also where nobody makes a context of it.
-__attribute__((constructor)) void restore_signal_handlers_at_load() {
-  restore_signal_handlers();
-}
-
-}  // namespace
 }  // namespace epccl::transports::ucx

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "transports/ucx/ucx_library.hpp"
+
 namespace epccl::transports::ucx {
 
 /// One UCX setting, named without its UCX_ prefix.
@@ -17,10 +19,10 @@ std::vector<Setting> preferred_settings(bool tcp_only);
 
 /// True when UCX would carry network traffic over TCP alone: no other network device exists, or the user's
 /// UCX_TLS or UCX_NET_DEVICES leave none.
-bool tcp_is_the_only_network();
+bool tcp_is_the_only_network(const Library& ucx);
 
 /// Takes back the signal handlers that the UCX library installs when it is loaded (SIGHUP would no longer end
 /// the process, crashes would print), unless the user asked for them or somebody replaced them since.
-void restore_signal_handlers();
+void restore_signal_handlers(const Library& ucx);
 
 }  // namespace epccl::transports::ucx

@@ -10,8 +10,6 @@
 
 namespace epccl::transports {
 
-using ucx::ucx_error;
-
 Status UcxTransport::connect(Peer& peer) {
   if (!peer.failure.ok()) return peer.failure;
   if (peer.endpoint != nullptr) return {};
@@ -27,11 +25,11 @@ Status UcxTransport::connect(Peer& peer) {
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler.cb = &UcxTransport::on_endpoint_error;
   parameters.err_handler.arg = &peer;
-  const ucs_status_t status = ucp_ep_create(worker_, &parameters, &peer.endpoint);
+  const ucs_status_t status = ucx_.ep_create(worker_, &parameters, &peer.endpoint);
   if (status != UCS_OK) {
     peer.endpoint = nullptr;
-    peer.failure = ucx_error(Code::remote_error, "connecting", status);
-    log::warn(log::net, rank_, "connecting to rank {}: {}", peer.rank, ucs_status_string(status));
+    peer.failure = ucx_.error_of(Code::remote_error, "connecting", status);
+    log::warn(log::net, rank_, "connecting to rank {}: {}", peer.rank, ucx_.status_string(status));
     return peer.failure;
   }
   ++counters_.connections;
@@ -47,7 +45,7 @@ void UcxTransport::wait_for_hello(const Peer& peer) {
   constexpr double patience = 0.5;
   const double until = now_seconds() + patience;
   while (!peer.heard && now_seconds() < until)
-    if (ucp_worker_progress(worker_) == 0) sched_yield();
+    if (ucx_.worker_progress(worker_) == 0) sched_yield();
 }
 
 void UcxTransport::say_hello(Peer& peer) {
@@ -55,8 +53,8 @@ void UcxTransport::say_hello(Peer& peer) {
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
   void* request =
-      ucp_am_send_nbx(peer.endpoint, ucx::hello_id, &rank_, sizeof rank_, nullptr, 0, &parameters);
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);  // it goes out all the same
+      ucx_.am_send_nbx(peer.endpoint, ucx::hello_id, &rank_, sizeof rank_, nullptr, 0, &parameters);
+  if (UCS_PTR_IS_PTR(request)) ucx_.request_free(request);  // it goes out all the same
 }
 
 ucs_status_t UcxTransport::on_hello(void* transport, const void* header, size_t header_bytes, void*, size_t,
@@ -80,7 +78,8 @@ void UcxTransport::handle_broken_peers() {
   broken.swap(broken_peers_);
   for (Peer* peer : broken) {
     if (peer->endpoint == nullptr) continue;
-    if (peer->failure.ok()) peer->failure = ucx_error(Code::remote_error, "connection lost", peer->broken);
+    if (peer->failure.ok())
+      peer->failure = ucx_.error_of(Code::remote_error, "connection lost", peer->broken);
     // A peer that left in good order looks the same from here; then nothing is pending.
     if (peer->pending.empty()) {
       log::info(log::net, rank_, "rank {}: {}, nothing pending", peer->rank, peer->failure.message());
@@ -98,7 +97,7 @@ void UcxTransport::close_endpoint(Peer& peer) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  void* request = ucp_ep_close_nbx(peer.endpoint, &parameters);
+  void* request = ucx_.ep_close_nbx(peer.endpoint, &parameters);
   peer.endpoint = nullptr;
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <sys/types.h>
-#include <ucp/api/ucp.h>
 
 #include <memory>
 
 #include "base/status.hpp"
+#include "transports/ucx/ucx_library.hpp"
 
 namespace epccl::transports::ucx {
 
@@ -16,21 +16,20 @@ class Context {
   /// transports and counts only for the call that makes the context. Safe to call from several threads.
   static Result<std::shared_ptr<Context>> acquire(size_t expected_peers);
 
-  explicit Context(ucp_context_h handle);
+  Context(const Library& library, ucp_context_h handle);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  const Library& library() const { return library_; }
   ucp_context_h handle() const { return handle_; }
   /// Ok where this UCX moves memory of CUDA's GPUs; else why not.
   Status moves_cuda_memory() const;
 
  private:
+  const Library& library_;
   ucp_context_h handle_;
   pid_t owner_;  // a forked child must not free what it shares with its parent
 };
-
-/// A UCX status as an error: "what: <UCX's words>".
-Status ucx_error(Code code, const std::string& what, ucs_status_t status);
 
 }  // namespace epccl::transports::ucx

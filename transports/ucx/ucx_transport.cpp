@@ -14,8 +14,6 @@
 
 namespace epccl::transports {
 
-using ucx::ucx_error;
-
 Result<std::unique_ptr<UcxTransport>> UcxTransport::create(int rank, int ranks, AddressLookup lookup,
                                                            Options options) {
   if (ranks < 1 || ranks > ucx::max_ranks) {
@@ -44,15 +42,16 @@ UcxTransport::UcxTransport(int rank, int ranks, AddressLookup lookup, Options op
       ranks_(ranks),
       lookup_(std::move(lookup)),
       options_(options),
-      context_(std::move(context)) {}
+      context_(std::move(context)),
+      ucx_(context_->library()) {}
 
 Status UcxTransport::open() {
   ucp_worker_params_t parameters{};
   parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   // The caller's thread and a background thread take turns under the communicator's lock.
   parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  ucs_status_t status = ucp_worker_create(context_->handle(), &parameters, &worker_);
-  if (status != UCS_OK) return ucx_error(Code::system_error, "creating a UCX worker", status);
+  ucs_status_t status = ucx_.worker_create(context_->handle(), &parameters, &worker_);
+  if (status != UCS_OK) return ucx_.error_of(Code::system_error, "creating a UCX worker", status);
 
   for (const auto& [id, callback] :
        {std::pair(ucx::marker_id, &ignore_message), std::pair(ucx::hello_id, &UcxTransport::on_hello)}) {
@@ -62,21 +61,22 @@ Status UcxTransport::open() {
     handler.id = id;
     handler.cb = callback;
     handler.arg = this;
-    status = ucp_worker_set_am_recv_handler(worker_, &handler);
+    status = ucx_.worker_set_am_recv_handler(worker_, &handler);
     if (status != UCS_OK)
-      return ucx_error(Code::system_error, "setting a UCX active message handler", status);
+      return ucx_.error_of(Code::system_error, "setting a UCX active message handler", status);
   }
 
-  status = ucp_worker_get_efd(worker_, &event_fd_);
-  if (status != UCS_OK) return ucx_error(Code::system_error, "getting the UCX worker's descriptor", status);
+  status = ucx_.worker_get_efd(worker_, &event_fd_);
+  if (status != UCS_OK)
+    return ucx_.error_of(Code::system_error, "getting the UCX worker's descriptor", status);
 
   ucp_address_t* address = nullptr;
   size_t length = 0;
-  status = ucp_worker_get_address(worker_, &address, &length);
-  if (status != UCS_OK) return ucx_error(Code::system_error, "getting the UCX worker's address", status);
+  status = ucx_.worker_get_address(worker_, &address, &length);
+  if (status != UCS_OK) return ucx_.error_of(Code::system_error, "getting the UCX worker's address", status);
   const auto* bytes = reinterpret_cast<const std::byte*>(address);
   address_.assign(bytes, bytes + length);
-  ucp_worker_release_address(worker_, address);
+  ucx_.worker_release_address(worker_, address);
   log::trace(log::net, rank_, "UCX worker open, address of {} bytes", length);
   return {};
 }
@@ -88,9 +88,9 @@ UcxTransport::~UcxTransport() {
     cut_everything(error(Code::remote_error, "the transport was closed"));
     let_go_of_buffers();
   }
-  for (void* request : closing_) ucp_request_free(request);
-  for (Peer* peer : marked_) ucp_request_free(peer->marker);
-  ucp_worker_destroy(worker_);
+  for (void* request : closing_) ucx_.request_free(request);
+  for (Peer* peer : marked_) ucx_.request_free(peer->marker);
+  ucx_.worker_destroy(worker_);
 }
 
 // ---- starting messages --------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ Status UcxTransport::start_send(int peer_rank, MessageKey key, const void* data,
   parameters.memory_type = UCS_MEMORY_TYPE_CUDA;
   parameters.cb.send = &UcxTransport::on_sent;
   parameters.user_data = &operation;
-  void* request = ucp_tag_send_nbx(peer.endpoint, data, bytes, ucx::make_tag(rank_, key), &parameters);
+  void* request = ucx_.tag_send_nbx(peer.endpoint, data, bytes, ucx::make_tag(rank_, key), &parameters);
   started(operation, request, bytes);
   peer.sent_bytes += bytes;
   if (!peer.dirty) {
@@ -149,7 +149,7 @@ Status UcxTransport::start_recv(int peer_rank, MessageKey key, void* data, size_
   parameters.user_data = &operation;
   constexpr ucp_tag_t every_bit = ~ucp_tag_t{0};
   void* request =
-      ucp_tag_recv_nbx(worker_, data, bytes, ucx::make_tag(peer_rank, key), every_bit, &parameters);
+      ucx_.tag_recv_nbx(worker_, data, bytes, ucx::make_tag(peer_rank, key), every_bit, &parameters);
   if (!completion.finished()) started(operation, request, 0);
   // From a failed peer only what had arrived before can still be received.
   if (completion.state == Completion::State::pending && !peer.failure.ok()) fail_pending(peer);
@@ -219,7 +219,8 @@ Status UcxTransport::describe(const Operation& operation, ucs_status_t status, s
                  rank_, operation.bytes);
   }
   const Status& failure = operation.peer->failure;
-  const std::string_view why = failure.ok() ? ucs_status_string(status) : std::string_view(failure.message());
+  const std::string_view why =
+      failure.ok() ? ucx_.status_string(status) : std::string_view(failure.message());
   return operation.is_send
              ? error(Code::remote_error, "sending {} bytes to rank {}: {}", operation.bytes, peer, why)
              : error(Code::remote_error, "receiving {} bytes from rank {}: {}", operation.bytes, peer, why);
@@ -240,8 +241,8 @@ void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag
 }
 
 void UcxTransport::on_called_back(void* request, ucs_status_t status, size_t bytes, Operation& operation) {
-  ucp_request_free(request);
   UcxTransport& transport = *operation.transport;
+  transport.ucx_.request_free(request);
   if (operation.completion == nullptr) {
     transport.recycle(operation, transport.detached_);
   } else {
@@ -253,7 +254,7 @@ void UcxTransport::on_called_back(void* request, ucs_status_t status, size_t byt
 
 bool UcxTransport::progress() {
   if (abandoned_) return false;
-  bool moved = ucp_worker_progress(worker_) != 0;
+  bool moved = ucx_.worker_progress(worker_) != 0;
   if (!broken_peers_.empty()) {
     handle_broken_peers();
     moved = true;
@@ -282,31 +283,31 @@ void UcxTransport::mark(Peer& peer) {
   peer.carried_bytes += std::exchange(peer.sent_bytes, 0);
   if (peer.carried_bytes <= much) return;
   ucp_request_param_t parameters{};
-  void* request = ucp_am_send_nbx(peer.endpoint, ucx::marker_id, nullptr, 0, nullptr, 0, &parameters);
+  void* request = ucx_.am_send_nbx(peer.endpoint, ucx::marker_id, nullptr, 0, nullptr, 0, &parameters);
   if (!UCS_PTR_IS_PTR(request)) return;
   peer.marker = request;
   marked_.push_back(&peer);
 }
 
 bool UcxTransport::marker_left(Peer& peer) {
-  if (ucp_request_check_status(peer.marker) == UCS_INPROGRESS) return false;
-  ucp_request_free(peer.marker);
+  if (ucx_.request_check_status(peer.marker) == UCS_INPROGRESS) return false;
+  ucx_.request_free(peer.marker);
   peer.marker = nullptr;
   return true;
 }
 
 bool UcxTransport::arm(bool /*rarely*/) {
   if (abandoned_) return true;
-  return broken_peers_.empty() && ucp_worker_arm(worker_) == UCS_OK;
+  return broken_peers_.empty() && ucx_.worker_arm(worker_) == UCS_OK;
 }
 
 namespace {
 
 /// Frees and removes those that are complete; whether that was all.
-bool all_complete(std::vector<void*>& requests) {
-  std::erase_if(requests, [](void* request) {
-    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-    ucp_request_free(request);
+bool all_complete(const ucx::Library& ucx, std::vector<void*>& requests) {
+  std::erase_if(requests, [&](void* request) {
+    if (ucx.request_check_status(request) == UCS_INPROGRESS) return false;
+    ucx.request_free(request);
     return true;
   });
   return requests.empty();
@@ -344,7 +345,7 @@ void UcxTransport::fail_pending(Peer& peer) {
     completion.finish(Completion::State::failed);
     operation.completion = nullptr;
     detached_.splice(detached_.end(), peer.pending, operation.self);
-    if (!operation.is_send) ucp_request_cancel(worker_, operation.request);
+    if (!operation.is_send) ucx_.request_cancel(worker_, operation.request);
   }
 }
 
@@ -360,8 +361,8 @@ void UcxTransport::cancel_all() {
 // back; no connection is left for RDMA then, and without progress() nothing else moves.
 void UcxTransport::let_go_of_buffers() {
   constexpr double patience = 0.5;  // far above what a connection takes to close
-  abandoned_ =
-      !wait_until(now_seconds() + patience, [this] { return all_complete(closing_) && detached_.empty(); });
+  abandoned_ = !wait_until(now_seconds() + patience,
+                           [this] { return all_complete(ucx_, closing_) && detached_.empty(); });
 }
 
 void UcxTransport::cut_everything(const Status& reason) {
@@ -378,14 +379,14 @@ void UcxTransport::flush() {
   for (auto& [rank, peer] : peers_) {
     if (peer.endpoint == nullptr || !peer.failure.ok()) continue;
     ucp_request_param_t parameters{};
-    void* request = ucp_ep_flush_nbx(peer.endpoint, &parameters);
+    void* request = ucx_.ep_flush_nbx(peer.endpoint, &parameters);
     if (UCS_PTR_IS_PTR(request)) flushing.push_back(request);
   }
-  if (!wait_until(now_seconds() + options_.close_timeout, [&] { return all_complete(flushing); })) {
+  if (!wait_until(now_seconds() + options_.close_timeout, [&] { return all_complete(ucx_, flushing); })) {
     log::warn(log::net, rank_, "closed after {} s although {} peers had not confirmed what was sent to them",
               options_.close_timeout, flushing.size());
   }
-  for (void* request : flushing) ucp_request_free(request);
+  for (void* request : flushing) ucx_.request_free(request);
 }
 
 }  // namespace epccl::transports

@@ -11,8 +11,6 @@
 // pending until cancel_all().
 #pragma once
 
-#include <ucp/api/ucp.h>
-
 #include <list>
 #include <memory>
 #include <unordered_map>
@@ -140,6 +138,7 @@ class UcxTransport final : public MessageTransport {
   const AddressLookup lookup_;
   const Options options_;
   std::shared_ptr<ucx::Context> context_;
+  const ucx::Library& ucx_;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
   std::vector<std::byte> address_;

@@ -3,7 +3,9 @@
 #include <sys/epoll.h>
 
 #include <array>
+#include <cerrno>
 
+#include "base/allowed_calls.hpp"
 #include "base/log.hpp"
 #include "transports/verbs/verbs_transport.hpp"
 
@@ -79,6 +81,10 @@ bool VerbsTransport::poll_events() {
   shared_.device_memory.tidy();
   std::array<epoll_event, 16> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  if (count < 0 && errno != EINTR) {
+    const Status why = call_error(errno, "epoll_wait");
+    for (const auto& [rank, peer] : peers_) failed(rank, why);
+  }
   bool moved = false;
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = events[static_cast<size_t>(i)].data.u64;

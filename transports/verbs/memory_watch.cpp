@@ -65,7 +65,11 @@ void MemoryWatch::read_for_ever() {
 
 void MemoryWatch::note(Range range) {
   const uint64_t at = written_.load(std::memory_order_relaxed);
-  changes_[at % changes_.size()] = range;
+  // Who sees any of this sees also how many were written before: what it writes over is lost.
+  std::atomic_thread_fence(std::memory_order_release);
+  Change& change = changes_[at % changes_.size()];
+  change.begin.store(range.begin, std::memory_order_relaxed);
+  change.end.store(range.end, std::memory_order_relaxed);
   written_.store(at + 1, std::memory_order_release);
 }
 

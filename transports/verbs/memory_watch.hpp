@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
@@ -37,23 +38,32 @@ class MemoryWatch {
   bool catch_up(uint64_t& position, Forget forget) const {
     // A report that has been read and not yet noted: its reader needs no lock and no memory for that.
     while (reading_.load(std::memory_order_seq_cst)) sched_yield();
-    const uint64_t end = written_.load(std::memory_order_acquire);
-    const bool all = end - position < changes_.size() / 2;
-    for (uint64_t i = all ? position : end; i < end; ++i) forget(changes_[i % changes_.size()]);
-    position = end;
-    return all;
+    const uint64_t begin = std::exchange(position, written_.load(std::memory_order_acquire));
+    if (position - begin >= changes_.size() / 2) return false;
+    for (uint64_t i = begin; i < position; ++i) forget(change(i));
+    // That takes its time: others may have written over what was still to be read.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return written_.load(std::memory_order_relaxed) - begin < changes_.size();
   }
 
  private:
+  struct Change {
+    std::atomic<uintptr_t> begin = 0, end = 0;
+  };
+
   explicit MemoryWatch(int fd) : fd_(fd) {}
   static MemoryWatch* start();
   void read_for_ever();
   void note(Range range);
+  Range change(uint64_t number) const {
+    const Change& change = changes_[number % changes_.size()];
+    return {change.begin.load(std::memory_order_relaxed), change.end.load(std::memory_order_relaxed)};
+  }
 
   const UniqueFd fd_;
   std::atomic<bool> reading_ = false;
   std::atomic<uint64_t> written_ = 0;
-  std::array<Range, 4096> changes_{};
+  std::array<Change, 4096> changes_{};
 };
 
 }  // namespace epccl::transports::verbs

@@ -15,6 +15,7 @@
 #include "base/fork_guard.hpp"
 #include "base/per_process.hpp"
 #include "base/thread.hpp"
+#include "base/uninterrupted.hpp"
 #include "device/cuda/identity.hpp"
 
 namespace epccl::device::cuda {
@@ -29,14 +30,6 @@ struct Request {
   std::array<std::byte, 16> secret;
   uint64_t number;
 };
-
-/// With a time limit the system restarts no call that a signal interrupts.
-template <typename Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 /// A name in the abstract namespace: it ends with the last descriptor.
 sockaddr_un address_of(const std::array<std::byte, 16>& name, socklen_t& length) {

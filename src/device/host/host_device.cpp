@@ -5,8 +5,14 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
 
+#include "base/fork_safe.hpp"
 #include "base/never_destroyed.hpp"
+#include "base/per_process.hpp"
 #include "device/host/host_engines.hpp"
 #include "device/host/host_memory.hpp"
 #include "device/host/host_queue.hpp"
@@ -41,6 +47,32 @@ class OwnMemory : public MappedMemory {
   const uint64_t bytes_;
 };
 
+/// Allocations that peers cannot map.
+struct PlainMemory {
+  ForkSafe<std::mutex> mutex;
+  std::unordered_map<void*, uint64_t> sizes;
+};
+
+PlainMemory& plain_memory() {
+  static NeverDestroyed<PlainMemory> instance;
+  return *instance;
+}
+
+/// A forked child has none of the queues that post, and none of the waiting.
+struct Listeners {
+  struct Listener {
+    uint64_t bytes = 0;
+    HostDevice::Posted posted;
+  };
+  std::shared_mutex mutex;
+  std::map<uintptr_t, Listener> by_address;
+};
+
+Listeners& listeners() {
+  static PerProcess<Listeners> instance;
+  return *instance;
+}
+
 }  // namespace
 
 std::string HostDevice::description() const {
@@ -62,21 +94,18 @@ Result<void*> HostDevice::allocate(MemoryKind kind, uint64_t bytes) {
   if (kind == MemoryKind::shareable) return allocate_window(bytes);
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return system_error(errno, fmt::format("out of host memory: {} bytes", bytes));
-  const std::lock_guard lock(plain_mutex_);
-  plain_[address] = bytes;
+  const std::lock_guard lock(plain_memory().mutex);
+  plain_memory().sizes[address] = bytes;
   return address;
 }
 
 Status HostDevice::free(void* address) {
-  {
-    const std::lock_guard lock(plain_mutex_);
-    if (const auto found = plain_.find(address); found != plain_.end()) {
-      munmap(address, found->second);
-      plain_.erase(found);
-      return {};
-    }
-  }
-  return free_window(address);
+  std::unique_lock lock(plain_memory().mutex);
+  const auto plain = plain_memory().sizes.extract(address);
+  lock.unlock();
+  if (plain.empty()) return free_window(address);
+  munmap(address, plain.mapped());
+  return {};
 }
 
 std::optional<MemoryInfo> HostDevice::info(const void* address) const {
@@ -135,20 +164,23 @@ Status HostDevice::make_words_visible(void* /*memory*/, uint64_t /*bytes*/) {
 }
 
 void HostDevice::hide_words(void* memory, std::shared_ptr<const void> /*mapping*/) {
-  const std::unique_lock lock(listeners_mutex_);
-  listeners_.erase(reinterpret_cast<uintptr_t>(memory));
+  Listeners& all = listeners();
+  const std::unique_lock lock(all.mutex);
+  all.by_address.erase(reinterpret_cast<uintptr_t>(memory));
 }
 
 void HostDevice::tell_of_posts(void* memory, uint64_t bytes, Posted posted) {
-  const std::unique_lock lock(listeners_mutex_);
-  listeners_[reinterpret_cast<uintptr_t>(memory)] = {bytes, std::move(posted)};
+  Listeners& all = listeners();
+  const std::unique_lock lock(all.mutex);
+  all.by_address[reinterpret_cast<uintptr_t>(memory)] = {bytes, std::move(posted)};
 }
 
 void HostDevice::told(const SignalWord& word) const {
   const auto address = reinterpret_cast<uintptr_t>(&word);
-  const std::shared_lock lock(listeners_mutex_);
-  auto it = listeners_.upper_bound(address);
-  if (it == listeners_.begin()) return;
+  Listeners& all = listeners();
+  const std::shared_lock lock(all.mutex);
+  auto it = all.by_address.upper_bound(address);
+  if (it == all.by_address.begin()) return;
   --it;
   if (address - it->first < it->second.bytes) it->second.posted(word);
 }

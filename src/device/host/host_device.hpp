@@ -2,11 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
 
 #include "device/device.hpp"
 
@@ -43,17 +39,6 @@ class HostDevice : public Device {
   using Posted = std::function<void(const SignalWord& word)>;
   void tell_of_posts(void* memory, uint64_t bytes, Posted posted);
   void told(const SignalWord& word) const;
-
- private:
-  struct Listener {
-    uint64_t bytes = 0;
-    Posted posted;
-  };
-
-  mutable std::shared_mutex listeners_mutex_;
-  std::map<uintptr_t, Listener> listeners_;
-  mutable std::mutex plain_mutex_;
-  std::unordered_map<void*, uint64_t> plain_;  // allocations that peers cannot map
 };
 
 /// The process's.

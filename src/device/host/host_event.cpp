@@ -17,7 +17,8 @@ void HostEvent::record(HostStream* stream) {
   last_ = mark;
   if (stream == nullptr) return;
   stream->enqueue([mark]() -> Status {
-    mark->reached.store(1, std::memory_order_release);
+    // In one order with what wait() counts itself by: notify_all() looks at that first.
+    mark->reached.store(1, std::memory_order_seq_cst);
     mark->reached.notify_all();
     return {};
   });

@@ -5,15 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
 
+#include "base/descriptor_limit.hpp"
 #include "base/file_size.hpp"
+#include "base/fork_safe.hpp"
 #include "base/per_process.hpp"
-#include "base/unique_fd.hpp"
 
 namespace epccl::device {
 namespace {
@@ -26,7 +28,7 @@ struct Window {
 };
 
 struct Registry {
-  std::shared_mutex mutex;
+  ForkSafe<std::shared_mutex> mutex;
   std::atomic<uint64_t> freed = 0;
   std::map<uintptr_t, Window> windows;
 };
@@ -47,28 +49,45 @@ pid_t this_process() {
   return instance->id;
 }
 
+// A container without a /proc of its own has that of the processes around it.
+bool proc_is_of_others() {
+  char self[32] = {};
+  return readlink("/proc/self", self, sizeof self - 1) > 0 && fmt::format("{}", getpid()) != self;
+}
+
 // The kernel shows a process's descriptors to those that might trace it. (Yama, which asks who is whose parent, has no part in that.)
 std::string why_not_opened(pid_t owner, int cause) {
   const std::string process = fmt::format("/proc/{}", owner);
+  if (proc_is_of_others())
+    return " (/proc shows the processes of another PID namespace than this one's: mount -t proc proc /proc)";
   if (cause == ENOENT && access(process.c_str(), F_OK) != 0)
     return fmt::format(
         " (there is no {}: that process has ended, or has another PID namespace, or a /proc mounted with "
         "hidepid "
         "hides it)",
         process);
+  if (cause == ENOENT)
+    return fmt::format(
+        " (process {} has no such descriptor: another PID namespace's, or freed while in use?)", owner);
   if (cause != EACCES && cause != EPERM) return "";
   return fmt::format(
-      " (process {} may not be looked into by this one: it is another user's, or not dumpable, as programs "
-      "are "
-      "that are setuid or have file capabilities, or /proc is hardened)",
+      " (process {} may not be looked into by this one: it is another user's, or in another user namespace, "
+      "or "
+      "has capabilities that this one has not, or is not dumpable, as programs are that are setuid or have "
+      "file "
+      "capabilities, or /proc is hardened)",
       owner);
+}
+
+std::string proc_path(const WindowRef& ref) {
+  return fmt::format("/proc/{}/fd/{}", ref.pid, ref.fd);
 }
 
 }  // namespace
 
 Result<void*> allocate_window(size_t size) {
-  UniqueFd fd(memfd_create("epccl-window", MFD_CLOEXEC));
-  if (!fd) return system_error(errno, fmt::format("memfd_create for {} bytes", size));
+  UniqueFd fd = open_within_limit([] { return memfd_create("epccl-window", MFD_CLOEXEC); });
+  if (!fd) return descriptor_error(errno, fmt::format("memfd_create for {} bytes", size));
   EPCCL_TRY(set_file_size(fd.get(), size, "memory for peers to map"));
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of a memfd");
@@ -81,18 +100,22 @@ Result<void*> allocate_window(size_t size) {
 }
 
 Status free_window(void* address) {
-  const std::unique_lock lock(registry().mutex);
-  const auto it = registry().windows.find(reinterpret_cast<uintptr_t>(address));
-  if (it == registry().windows.end())
-    return error(Code::invalid_argument, "{} was not returned by epcclMemAlloc, or is freed already",
-                 address);
+  Window window;
+  {
+    const std::unique_lock lock(registry().mutex);
+    auto taken = registry().windows.extract(reinterpret_cast<uintptr_t>(address));
+    if (taken.empty())
+      return error(Code::invalid_argument, "{} was not returned by epcclMemAlloc, or is freed already",
+                   address);
+    window = std::move(taken.mapped());
+    registry().freed.fetch_add(1, std::memory_order_release);
+  }
+  // While others may look up, since much memory takes long. No other window can have this address before it is unmapped.
   // Peers may keep it mapped, but not its memory: whoever still uses it finds zeros.
-  if (it->second.owner == getpid())
-    fallocate(it->second.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-              static_cast<off_t>(it->second.size));
-  munmap(address, it->second.size);
-  registry().windows.erase(it);
-  registry().freed.fetch_add(1, std::memory_order_release);
+  if (window.owner == getpid())
+    fallocate(window.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(window.size));
+  munmap(address, window.size);
   return {};
 }
 
@@ -112,22 +135,46 @@ std::optional<WindowRef> find_window(const void* address, size_t size) {
   return WindowRef{this_process(), window.fd.get(), window.inode, window.size, offset};
 }
 
-Result<std::byte*> map_window(const WindowRef& ref, Pages pages) {
-  const std::string path = fmt::format("/proc/{}/fd/{}", ref.pid, ref.fd);
-  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) {
+Result<UniqueFd> open_window(const WindowRef& ref) {
+  const std::string path = proc_path(ref);
+  UniqueFd window = open_within_limit([&] { return open(path.c_str(), O_RDWR | O_CLOEXEC); });
+  if (!window) {
     const int cause = errno;
-    return system_error(cause, "open of " + path + why_not_opened(ref.pid, cause));
+    return descriptor_error(cause, "open of " + path + why_not_opened(ref.pid, cause));
   }
+  EPCCL_TRY(check_window(window, ref));
+  return window;
+}
+
+Status check_window(const UniqueFd& window, const WindowRef& ref) {
   struct stat info {};
-  if (fstat(fd.get(), &info) != 0) return system_error(errno, "fstat of " + path);
+  if (fstat(window.get(), &info) != 0) return system_error(errno, "fstat of " + proc_path(ref));
   if (info.st_ino != ref.inode || static_cast<uint64_t>(info.st_size) < ref.size)
-    return error(Code::remote_error, "{} is not the window it was: freed while in use?", path);
+    return error(Code::remote_error, "{} is not the window it was: freed while in use?", proc_path(ref));
+  return {};
+}
+
+Result<std::byte*> map_window(const UniqueFd& window, const WindowRef& ref, Pages pages) {
   const int flags = pages == Pages::all ? MAP_SHARED | MAP_POPULATE : MAP_SHARED;
-  void* address = mmap(nullptr, ref.size, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+  void* address = mmap(nullptr, ref.size, PROT_READ | PROT_WRITE, flags, window.get(), 0);
   if (address == MAP_FAILED)
-    return system_error(errno, fmt::format("mmap of {} bytes of {}", ref.size, path));
+    return system_error(errno, fmt::format("mmap of {} bytes of {}", ref.size, proc_path(ref)));
   return static_cast<std::byte*>(address);
+}
+
+Result<std::byte*> map_window(const WindowRef& ref, Pages pages) {
+  EPCCL_ASSIGN(const UniqueFd window, open_window(ref));
+  return map_window(window, ref, pages);
+}
+
+// A copy of the descriptor would be one more, where there may be none left.
+bool is_window_during(int32_t fd, uint64_t inode, const std::function<void()>& use) {
+  const std::shared_lock lock(registry().mutex);
+  const bool is_window = std::ranges::any_of(registry().windows, [&](const auto& entry) {
+    return entry.second.fd.get() == fd && entry.second.inode == inode;
+  });
+  if (is_window) use();
+  return is_window;
 }
 
 }  // namespace epccl::device

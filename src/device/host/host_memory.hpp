@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "base/status.hpp"
+#include "base/unique_fd.hpp"
 
 namespace epccl::device {
 
@@ -36,7 +38,16 @@ uint64_t windows_freed();
 /// What a mapping brings in at once: everything, where all of it will be used; or pages as they are touched.
 enum class Pages : uint8_t { all, as_touched };
 
-/// Maps another process's window into this one, all of it, read and write; unmap with munmap(address, ref.size).
+/// Another process's window, through /proc: who may not look into that process may not.
+Result<UniqueFd> open_window(const WindowRef& ref);
+/// That it is this one, and still is.
+Status check_window(const UniqueFd& window, const WindowRef& ref);
+/// Maps what open_window() opened into this process, all of it, read and write; unmap with munmap(address, ref.size).
+Result<std::byte*> map_window(const UniqueFd& window, const WindowRef& ref, Pages pages);
+/// Opens it, too.
 Result<std::byte*> map_window(const WindowRef& ref, Pages pages);
+
+/// Whether this is a window of this process. If so it is not freed before `use()`, which hands its descriptor to who may not open it, returns.
+bool is_window_during(int32_t fd, uint64_t inode, const std::function<void()>& use);
 
 }  // namespace epccl::device

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 
+#include "base/allowed_calls.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "runtime/bootstrap/client.hpp"
@@ -21,6 +22,12 @@ constexpr double word_patience = 1;                        // for who does not w
 
 void sleep_seconds(double seconds) {
   if (seconds > 0) poll(nullptr, 0, static_cast<int>(std::ceil(seconds * 1e3)));
+}
+
+/// What else it may be.
+std::string or_so(const net::Endpoint& at) {
+  const std::string doubt = net::doubt_about(at);
+  return doubt.empty() ? "" : "; " + doubt;
 }
 
 void watch_for_reading(int epoll, int fd) {
@@ -60,6 +67,7 @@ Status Client::join(const Rendezvous& rendezvous) {
 }
 
 Status Client::join_unless_stopped(const Rendezvous& rendezvous) {
+  EPCCL_TRY(check_allowed_calls());
   const double deadline = now_seconds() + timeout_;
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   notice_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -137,13 +145,8 @@ Status Client::connect(const Rendezvous& rendezvous, double deadline) {
       if (options_.nobody_there != nullptr) options_.nobody_there(rendezvous.endpoint.is_loopback());
       return error(Code::remote_error,
                    "rank {}: there is no rendezvous at {} any more: its process has ended, or all ranks that "
-                   "it waited for had come{} ({})",
-                   rank_, rendezvous.endpoint.to_string(),
-                   rendezvous.endpoint.is_loopback()
-                       ? "; or it is on another node, whose EPCCL_SOCKET_IFNAME or interfaces leave it a "
-                         "loopback address"
-                       : "",
-                   fd.status().message());
+                   "it waited for had come ({}){}",
+                   rank_, rendezvous.endpoint.to_string(), fd.status().message(), or_so(rendezvous.endpoint));
     }
     if (now + pause >= deadline)
       return error(Code::remote_error, Reason::timeout, "rank {}: no rendezvous at {} within {} s: {}", rank_,
@@ -180,8 +183,9 @@ Status Client::prove(const Rendezvous& rendezvous, double deadline, bool& retry)
   body.raw(of_hub);
   body.raw(proof);
   if (!body.complete() || !same_proof(proof, hub_proof(rendezvous.secret, mine, of_hub)))
-    return error(Code::remote_error, "rank {}: who answers at {} does not hold the secret of this unique id",
-                 rank_, hub_);
+    return error(Code::remote_error,
+                 "rank {}: who answers at {} does not hold the secret of this unique id{}", rank_, hub_,
+                 or_so(rendezvous.endpoint));
 
   wire::Writer claims(wire::Type::join);
   claims.i32(rank_).i32(ranks_).i32(getpid()).text(this_host()).u64(options_.session).u64(this_process());

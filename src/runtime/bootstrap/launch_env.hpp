@@ -27,7 +27,8 @@ Result<std::optional<LaunchEnv>> launch_environment();
 ///   EPCCL_STORE                    mailbox files in that directory (epccl-run sets it)
 ///   EPCCL_COMM_ID=host:port        rank 0 hands the id out over TCP at one of the eight ports after it
 ///   MASTER_ADDR and MASTER_PORT    as above; EPCCL_MASTER_PORT, where set, in place of the eight
-///   one node                       mailbox files in a private directory under TMPDIR, named after the job
+///   one node                       mailbox files in a private directory under TMPDIR, named after the job; only where
+///                                  something tells it from others (launcher_job.hpp)
 /// Otherwise an error says what to set. Collective over env.ranks processes, within `timeout` seconds. `attempt`
 /// distinguishes several communicators of one job: equal on all ranks, different for each call.
 Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attempt = 0);

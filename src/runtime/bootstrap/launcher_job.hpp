@@ -4,14 +4,16 @@
 
 #include <string>
 
+#include "base/status.hpp"
 #include "runtime/bootstrap/launch_env.hpp"
 
 namespace epccl::runtime {
 
 /// Text that is equal on all ranks of one job of one machine and different for every other job, also for one
-/// that ended: user, launcher's job ids, and process id and start time of the launcher's process above this
-/// rank.
-std::string local_job_identity(const LaunchEnv& env);
+/// that ended: what job_identity() has, and what the launcher gives to one job only: an id in the environment, or its process
+/// above this rank, by number, start time and PID namespace. Who has neither must not guess: an error says what was looked
+/// for. A parent that is no launcher (a shell, a daemon, the first process of a container) may have started several jobs.
+Result<std::string> local_job_identity(const LaunchEnv& env);
 
 /// Text that is equal on all ranks of one job on any number of machines, from what launchers tell every rank:
 /// user, launcher's job ids, number of ranks, and EPCCL_JOB_KEY.

@@ -64,9 +64,10 @@ Result<Way> choose(const LaunchEnv& env, int attempt) {
                  "to a private "
                  "directory that all nodes share, or EPCCL_COMM_ID to host:port of rank 0",
                  env.rank, env.launcher, env.ranks);
+  EPCCL_ASSIGN(const std::string identity, local_job_identity(env));
   const char* temporary = std::getenv("TMPDIR");
   return Way(IdStore{fmt::format("{}/epccl-{}-{}", temporary && *temporary ? temporary : "/tmp", geteuid(),
-                                 short_hash(local_job_identity(env))),
+                                 short_hash(identity)),
                      true});
 }
 

@@ -1,19 +1,19 @@
 // How ranks become a communicator:
 //
-//   join -> introductions (host, settings) -> cluster -> node segment -> may we read each other? -> network -> may our GPUs?
+//   join -> introductions (host, settings) -> cluster -> node segment -> may we read and open each other's? -> network -> may our GPUs?
 //        -> Communicator::begin()
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
-#include "algorithms/alltoall/counts.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/settings.hpp"
+#include "base/threads_own.hpp"
 #include "device/gpus.hpp"
 #include "runtime/bootstrap/allgather.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/network.hpp"
+#include "runtime/comm/node_setup.hpp"
 #include "runtime/comm/rank_info.hpp"
 #include "runtime/engines/mapping_trial.hpp"
 #include "runtime/executor/placement.hpp"
@@ -30,64 +30,6 @@ void warn_of_unknown_settings(int rank) {
     for (const std::string& name : settings::unknown_names())
       log::warn(log::env, rank, "{} is not a setting of EPCCL: see docs/configuration.md", name);
   });
-}
-
-struct SegmentOffer {
-  transports::SegmentHandle handle;
-  std::array<char, 160> failure{};
-};
-
-// The first rank of each node makes its segment; the others attach. A failure is everybody's failure.
-Status open_node_memory(CommParts& parts) {
-  const int node = parts.cluster.node_of(parts.rank), local = parts.cluster.local_of(parts.rank);
-  transports::SegmentSpec spec;
-  spec.local_size = parts.cluster.local_size(node);
-  spec.scratch_bytes =
-      std::max(parts.config.parameters.scratch_bytes, algorithms::counts_scratch_bytes(parts.cluster));
-  spec.ring_bytes = transports::message_rings_bytes(spec.local_size);
-  if (parts.cluster.nodes() > 1 && spec.local_size > 1)
-    spec.parcel_bytes = transports::ParcelBoard::bytes(spec.local_size, parts.cluster.nodes());
-  SegmentOffer offer;
-  std::optional<transports::NodeSegment> segment;
-  Status status;
-  if (local == 0) {
-    auto created = transports::NodeSegment::create(spec);
-    if (created.ok()) {
-      segment.emplace(std::move(created).value());
-      offer.handle = segment->handle();
-    } else {
-      status = std::move(created).take_status();
-      const size_t length = std::min(status.message().size(), offer.failure.size() - 1);
-      std::memcpy(offer.failure.data(), status.message().data(), length);
-    }
-  }
-  EPCCL_ASSIGN(const std::vector<SegmentOffer> offers, allgather(*parts.bootstrap, offer));
-  if (!status.ok()) return std::move(status).with_context("making the node's shared memory");
-  for (int rank = 0; rank < parts.cluster.ranks(); ++rank)
-    if (const char* text = offers[static_cast<size_t>(rank)].failure.data(); *text != 0)
-      return error(Code::remote_error, "rank {} could not make its node's shared memory: {}", rank, text);
-  if (!segment) {
-    auto attached = transports::NodeSegment::attach(
-        spec, offers[static_cast<size_t>(parts.cluster.rank_at(node, 0))].handle);
-    if (!attached.ok()) return std::move(attached).take_status();
-    segment.emplace(std::move(attached).value());
-  }
-  EPCCL_ASSIGN(parts.node, transports::NodeMemory::open(std::move(*segment), local));
-  EPCCL_TRY(parts.bootstrap->barrier());
-  parts.node->segment().close_descriptor();
-  return {};
-}
-
-Status agree_on_direct_access(CommParts& parts) {
-  const uint32_t mine = parts.config.allow_direct && parts.node->can_read_peers() ? 1 : 0;
-  EPCCL_ASSIGN(const std::vector<uint32_t> all, allgather(*parts.bootstrap, mine));
-  const auto refused = std::ranges::find(all, 0U);
-  parts.direct = refused == all.end();
-  if (!parts.direct)
-    log::info(
-        log::shm, parts.rank, "rank {} may not read its peers' memory ({}): copies inside nodes are staged",
-        refused - all.begin(), parts.config.allow_direct ? "process_vm_readv is refused" : "EPCCL_CMA=0");
-  return {};
 }
 
 // Ranks whose GPU is not known yet take no part: where those cannot map each other a call fails, and says so.
@@ -147,13 +89,18 @@ void set_wait_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
       home_core(sharing.position, sharing.ranks, static_cast<size_t>(sharing.first_node));
 }
 
+struct KnownCaches {
+  topology::CpuList cpus;
+  topology::LastLevelCaches caches;
+};
+
 void set_copy_policy(CommParts& parts, const std::vector<RankInfo>& infos) {
-  thread_local std::pair<topology::CpuList, topology::LastLevelCaches> known;
+  KnownCaches& known = threads_own<KnownCaches>();
   topology::CpuList cpus = topology::allowed_cpus();
-  if (cpus != known.first) known = {cpus, topology::last_level_caches(cpus)};
+  if (cpus != known.cpus) known = {cpus, topology::last_level_caches(cpus)};
   // Not all of it is there for one call.
   const uint64_t share =
-      std::min(known.second.total / find_sharing(parts, infos).ranks, known.second.largest);
+      std::min(known.caches.total / find_sharing(parts, infos).ranks, known.caches.largest);
   parts.config.copies.cached_bytes = share / 4 * 3;
 }
 
@@ -179,7 +126,7 @@ Status set_up_joined(CommParts& parts, const RankInfo& mine) {
   set_copy_policy(parts, infos);
   parts.config.message_piece_bytes = message_piece(parts, infos);
   EPCCL_TRY(open_node_memory(parts));
-  EPCCL_TRY(agree_on_direct_access(parts));
+  EPCCL_TRY(agree_on_access(parts));
   parts.config.parameters.direct = parts.direct;
   if (parts.direct) parts.config.wait.neighbours = parts.cluster.members(parts.cluster.node_of(parts.rank));
   EPCCL_TRY(algorithms::check(parts.cluster, parts.config.parameters));

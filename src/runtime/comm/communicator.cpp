@@ -57,6 +57,7 @@ Communicator::Communicator(CommParts parts)
           parts_.config.wait.timeout_seconds),
       engine_use_(parts_.config.engines.use) {
   monitor_.listened_to_by([this](Status status) { return tell(std::move(status)); });
+  parts_.node->set_patience({waiter_.timeout(), [this] { return monitor_.check(); }});
 }
 
 Communicator::~Communicator() {
@@ -345,6 +346,7 @@ void Communicator::drop_ahead(const Status& why) {
 void Communicator::set_work_timeout(double seconds) {
   executor_.set_timeout(seconds);
   waiter_.set_timeout(seconds);
+  parts_.node->set_patience(waiter_.timeout());
 }
 
 Status Communicator::run_replayed(const std::function<Status()>& work) {

@@ -204,13 +204,17 @@ uint32_t rdma_drivers(const CommConfig& config) {
   const bool asked = config.network == NetworkKind::automatic || config.network == NetworkKind::measured;
   if (!asked || !has_rdma_devices()) return 0;
   uint32_t drivers = 0;
-#ifdef EPCCL_WITH_UCX
-  drivers |= ucx_driver;
-#endif
 #ifdef EPCCL_WITH_VERBS
   const Status usable = verbs_usable();
   if (usable.ok()) drivers |= verbs_driver;
   if (!usable.ok()) log::info(log::net, -1, "verbs cannot be used here: {}", usable.message());
+#endif
+#ifdef EPCCL_WITH_UCX
+  // Where verbs can be used UCX is the others' choice at most, and is opened when it is made.
+  const bool is_second = config.network == NetworkKind::automatic && drivers != 0;
+  const Status is_there = is_second ? Status() : transports::ucx::Library::get().status();
+  if (is_there.ok()) drivers |= ucx_driver;
+  if (!is_there.ok()) log::info(log::net, -1, "UCX cannot be used here: {}", is_there.message());
 #endif
   return drivers;
 }

@@ -63,7 +63,8 @@ void CallProgress::finish(Status status) {
 }
 
 void CallProgress::set(State state) {
-  state_.store(static_cast<int>(state), std::memory_order_release);
+  // In one order with what wait() counts itself by: notify_all() looks at that first.
+  state_.store(static_cast<int>(state), std::memory_order_seq_cst);
   state_.notify_all();
 }
 

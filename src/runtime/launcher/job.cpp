@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/allowed_calls.hpp"
 #include "base/clock.hpp"
 #include "base/file_size.hpp"
 #include "leftovers.hpp"
@@ -84,6 +85,9 @@ Status Job::prepare() {
   signals_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!signals_ || !epoll_) return system_error(errno, "preparing to wait for the ranks");
+  // It would be refused again and again.
+  if (epoll_event none{}; epoll_wait(epoll_.get(), &none, 1, 0) < 0 && errno != EINTR)
+    return call_error(errno, "epoll_wait").with_context("preparing to wait for the ranks");
   watch(signals_.get());
   return {};
 }

@@ -3,13 +3,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <sstream>
+#include <iterator>
 #include <string_view>
 
 #include "base/unique_fd.hpp"
@@ -42,25 +43,48 @@ bool has_store(pid_t pid, const std::string& store) {
   return false;
 }
 
-/// From /proc/PID/stat, "pid (name) state ppid ...": alive, and a child of this process.
 bool is_live_child(pid_t pid) {
-  const std::string line = contents("/proc/" + std::to_string(pid) + "/stat");
-  const auto close = line.rfind(')');
-  if (close == std::string::npos) return false;
-  std::istringstream rest(line.substr(close + 1));
-  char state = 'Z';
-  pid_t parent = 0;
-  rest >> state >> parent;
-  return parent == getpid() && state != 'Z' && state != 'X';
+  siginfo_t ended{};
+  return waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
+}
+
+/// There may be none, or that of another PID namespace, where the numbers are not this one's.
+bool has_own_proc() {
+  std::error_code none;
+  return fs::read_symlink("/proc/self", none) == std::to_string(getpid());
 }
 
 bool belongs(pid_t pid, const std::string& store) {
-  return is_live_child(pid) || has_store(pid, store);
+  return is_live_child(pid) || (has_own_proc() && has_store(pid, store));
+}
+
+/// The number that was given last.
+pid_t newest() {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  if (pid > 0) waitpid(pid, nullptr, 0);
+  return pid;
+}
+
+/// What there is to choose from without /proc. Numbers are given in turn, up to a limit (which stands in /proc, too), and children have come
+/// after this process.
+std::vector<pid_t> children_by_number() {
+  constexpr pid_t usual_limit = 1 << 15, highest_limit = 1 << 22;
+  const pid_t last = newest();
+  const pid_t end = last < getpid() ? highest_limit : std::max(last, usual_limit);
+  std::vector<pid_t> found;
+  for (pid_t pid = 1; pid <= end; ++pid)
+    if (is_live_child(pid)) found.push_back(pid);
+  return found;
 }
 
 template <typename Predicate>
 std::vector<pid_t> processes(const Predicate& wanted) {
   std::vector<pid_t> found;
+  if (!has_own_proc()) {
+    std::ranges::copy_if(children_by_number(), std::back_inserter(found), wanted);
+    return found;
+  }
   std::error_code failed;
   for (fs::directory_iterator entry("/proc", failed), end_of_all; !failed && entry != end_of_all;
        entry.increment(failed)) {

@@ -14,7 +14,7 @@ namespace epccl::launcher {
 std::vector<pid_t> children();
 
 /// Processes of a job: those with "EPCCL_STORE=<store>" in their environment, and children of this process
-/// (orphans come to it when it is a subreaper). Without this process itself and `except`.
+/// (orphans come to it when it is a subreaper); without /proc only those are found. Without this process itself and `except`.
 std::vector<pid_t> job_processes(const std::string& store, std::span<const pid_t> except);
 
 /// Sends the signal to each; returns how many there were. The check and the signal cannot hit different

@@ -25,7 +25,8 @@ constexpr int sweeps = 100;  // a process may start another one while it is bein
   sigprocmask(SIG_SETMASK, &all, nullptr);
   // Whoever waits for the end of epccl-run's output must not wait for this process.
   const int null = open("/dev/null", O_RDWR);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (dup2(null, fd) < 0) close(fd);  // there is no /dev/null
   char relieved = 0;
   if (::read(line, &relieved, 1) == 1) _exit(0);
   for (int sweep = 0; sweep < sweeps && signal_job_processes(store, {}, SIGKILL) > 0; ++sweep)

@@ -1,10 +1,16 @@
 #include "base/log.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -170,6 +176,58 @@ TEST_F(Log, GoesToAnotherFileWhereSettingsAreReadAgainAndKeepsNoOtherOpen) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), start() + "INFO INIT on standard error\n");
 }
 
+/// What comes out of descriptor 2 when a line is written, after a child has made it a pipe by `take(pipe's end)`.
+std::string said_into(const std::function<void(int)>& take) {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    take(ends[1]);
+    struct stat has {};
+    struct stat wanted {};
+    if (fstat(STDERR_FILENO, &has) != 0 || fstat(ends[1], &wanted) != 0 || has.st_ino != wanted.st_ino)
+      _exit(1);
+    log::warn(log::init, -1, "a line");
+    _exit(0);
+  }
+  close(ends[1]);
+  char text[256] = {};
+  const ssize_t got = read(ends[0], text, sizeof text);
+  close(ends[0]);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "descriptor 2 is not what it should be";
+  return {text, static_cast<size_t>(std::max<ssize_t>(got, 0))};
+}
+
+TEST_F(Log, GoesWhereTheProgramDirectsItsStandardError) {
+  environment_.set("EPCCL_DEBUG", "WARN");
+  environment_.unset("EPCCL_DEBUG_FILE");
+  EXPECT_NE(said_into([](int end) { dup2(end, STDERR_FILENO); }).find("a line\n"), std::string::npos);
+}
+
+TEST_F(Log, GoesIntoNoDescriptorThatHasGotTheNumberOfAClosedStandardError) {
+  environment_.set("EPCCL_DEBUG", "WARN");
+  environment_.unset("EPCCL_DEBUG_FILE");
+  EXPECT_EQ(said_into([](int end) { dup3(end, STDERR_FILENO, O_CLOEXEC); }), "");
+}
+
+TEST_F(Log, FileHasNoStandardNumber) {
+  environment_.set("EPCCL_DEBUG", "WARN");
+  const std::string other = directory_ + "/other";
+  const pid_t child = fork();
+  if (child == 0) {
+    close(STDERR_FILENO);
+    environment_.set("EPCCL_DEBUG_FILE", other);
+    log::warn(log::init, -1, "a line");
+    _exit(fcntl(STDERR_FILENO, F_GETFD) < 0 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(lines("other").size(), 1u);
+}
+
 TEST_F(Log, MessageStaysOneLineWhateverIsInIt) {
   environment_.set("EPCCL_DEBUG", "INFO");
   log::info(log::init, -1, "a\nb\x1b[2Jc");
@@ -197,6 +255,32 @@ TEST_F(Log, LinesOfThreadsAreNotTorn) {
   const auto written = lines();
   EXPECT_EQ(written.size(), wanted.size());
   EXPECT_EQ(std::set<std::string>(written.begin(), written.end()), wanted);
+}
+
+// The file is a pipe: to open it for writing waits for a reader.
+TEST_F(Log, IsWrittenByAChildThatWasForkedWhileAnotherThreadOpenedIt) {
+  const std::string pipe = directory_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  environment_.set("EPCCL_DEBUG_FILE", pipe);
+  environment_.set("EPCCL_DEBUG", "WARN");
+  std::thread opens([] { log::warn(log::init, -1, "of the parent"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(5);
+    setenv("EPCCL_DEBUG_FILE", (directory_ + "/of_child").c_str(), 1);
+    log::reload();
+    log::warn(log::init, -1, "of the child");
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(lines("of_child").size(), 1U);
+  std::ifstream reads(pipe);
+  std::string line;
+  EXPECT_TRUE(std::getline(reads, line) && line.ends_with("of the parent")) << line;
+  opens.join();
 }
 
 }  // namespace

@@ -1,14 +1,19 @@
 #include "base/settings.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <semaphore>
 #include <set>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -349,6 +354,34 @@ TEST(ParseBytes, TakesUnitsThatArePowersOfTwo) {
     ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.status().message();
     EXPECT_EQ(*parsed, wanted) << text;
   }
+}
+
+// The file is a pipe, so that its reader waits as long as the test wants.
+TEST_F(Settings, AreReadByAChildThatWasForkedWhileAnotherThreadReadThem) {
+  const std::string pipe = home_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  environment_.set("EPCCL_CONF_FILE", pipe);
+  std::thread reader([] { EXPECT_EQ(settings::get("EPCCL_ALGO"), "local"); });
+  std::ofstream file(pipe);  // open when the reader has opened it
+  std::binary_semaphore has_ended(0);
+  std::thread writer([&] {
+    EXPECT_TRUE(has_ended.try_acquire_for(std::chrono::seconds(5))) << "fork() waits for the file";
+    file << "EPCCL_ALGO=local\n";
+    file.close();
+  });
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(5);
+    std::ofstream(home_ + "/of_child") << "EPCCL_ALGO=flat\n";
+    setenv("EPCCL_CONF_FILE", (home_ + "/of_child").c_str(), 1);
+    _exit(settings::get("EPCCL_ALGO") == "flat" ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  has_ended.release();
+  writer.join();
+  reader.join();
 }
 
 TEST(ParseBytes, RefusesWhatIsNoSize) {

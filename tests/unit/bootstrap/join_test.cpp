@@ -205,6 +205,19 @@ TEST(Join, NobodyListeningIsAnErrorLongBeforeTheTimeIsUp) {
   EXPECT_CONTAINS(joined.status().message(), "EPCCL_SOCKET_IFNAME");
 }
 
+// As where a bridge for containers has one address on every machine.
+TEST(Join, NobodyListeningAtAnAddressOfThisMachineIsToldAsSuch) {
+  auto own = net::local_address("");
+  if (own->is_loopback()) GTEST_SKIP() << "this machine has no other address";
+  ASSERT_TRUE(net::listen_at(*own).ok());  // and not any more
+  runtime::Rendezvous nowhere;
+  nowhere.endpoint = *own;
+  const auto joined = Bootstrap::join(encode(nowhere), 0, 1, patience);
+  ASSERT_FALSE(joined.ok());
+  for (const char* part : {"also one of this machine's own", "EPCCL_SOCKET_IFNAME"})
+    EXPECT_CONTAINS(joined.status().message(), part);
+}
+
 TEST(Join, WaitsForARendezvousThatOpensLate) {
   const UniqueId id = fresh_id();
   auto elsewhere = *runtime::decode(id);

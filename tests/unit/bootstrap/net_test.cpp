@@ -1,6 +1,13 @@
 #include "base/net.hpp"
 
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 
@@ -65,15 +72,27 @@ TEST(Interfaces, OneWithSeveralAddressesIsNamedOnce) {
 }
 
 TEST(Interfaces, WhatOthersReachGoesBeforeWhatAMachineHasForItself) {
-  const auto remoteness = [](const char* interface, const char* address, bool is_loopback = false) {
-    return net::remoteness(interface, net::resolve(address, 0)->front(), is_loopback);
+  const auto remoteness = [](const char* interface, const char* address, bool is_loopback = false,
+                             bool is_running = true) {
+    return net::remoteness(interface, net::resolve(address, 0)->front(), is_loopback, is_running);
   };
   for (const char* address : {"10.0.0.1", "192.168.254.1", "169.253.0.1", "fd00::1"})
     EXPECT_EQ(remoteness("eth0", address), 0) << address;
   const int of_controller = remoteness("enx0a1b2c3d4e5f", "169.254.3.1");
   EXPECT_GT(of_controller, 0);
-  for (const char* bridge : {"docker0", "br-12ab", "virbr0", "cni0", "podman1", "lxcbr0", "lxdbr0"})
-    EXPECT_GT(remoteness(bridge, "10.0.0.1"), of_controller) << bridge;
+  const int of_bridge = remoteness("br0", "10.0.0.1");
+  EXPECT_GT(of_bridge, 0);
+  EXPECT_LT(of_bridge, of_controller) << "it may be the machine's own";
+  EXPECT_EQ(remoteness("bridge1", "10.0.0.1"), of_bridge);
+  for (const char* word : {"brain0", "br"}) EXPECT_EQ(remoteness(word, "10.0.0.1"), 0) << word;
+  const int of_late = remoteness("eth0", "10.0.0.1", false, false);
+  EXPECT_GT(of_late, of_controller);
+  for (const char* inner : {"docker0", "br-12ab", "virbr0", "cni0", "podman1", "lxcbr0", "lxdbr0",
+                            "flannel.1", "cali12ab", "vboxnet0"})
+    EXPECT_GT(remoteness(inner, "10.0.0.1"), of_late) << inner;
+  EXPECT_LT(of_late, remoteness("lo", "127.0.0.1", true));
+  EXPECT_GT(remoteness("docker0", "172.17.0.1", false, false), remoteness("lo", "127.0.0.1", true))
+      << "nothing is plugged into it";
   EXPECT_GT(remoteness("lo", "127.0.0.1", true), remoteness("docker0", "172.17.0.1"));
   EXPECT_GT(remoteness("lo", "10.0.0.1", true), remoteness("docker0", "172.17.0.1"))
       << "whatever it is called";
@@ -105,6 +124,80 @@ TEST(Addresses, OfThisMachineAreKnown) {
   EXPECT_TRUE(net::is_of_this_machine(net::resolve("127.0.0.1", 4242)->front()));
   EXPECT_TRUE(net::is_of_this_machine(*net::local_address("")));
   EXPECT_FALSE(net::is_of_this_machine(net::resolve("203.0.113.77", 4242)->front())) << "a documentation's";
+}
+
+/// What `body` makes of a network of its own, where ip(8) has been given these words first; "" where that is impossible here.
+std::string in_network(const std::vector<std::string>& commands, const std::function<std::string()>& body) {
+  int ends[2];
+  if (pipe(ends) != 0) return "";
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const uid_t user = geteuid();
+    if (unshare(user == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET) != 0) _exit(0);
+    // Who is nobody there is not let by what it starts.
+    if (user != 0) std::ofstream("/proc/self/uid_map") << fmt::format("0 {} 1", user);
+    for (const std::string& words : commands)
+      if (std::system(("ip " + words + " >/dev/null 2>&1").c_str()) != 0) _exit(0);
+    const std::string text = body();
+    EXPECT_EQ(write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char bytes[4096];
+  for (ssize_t got; (got = read(ends[0], bytes, sizeof bytes)) > 0;)
+    text.append(bytes, static_cast<size_t>(got));
+  close(ends[0]);
+  waitpid(pid, nullptr, 0);
+  return text;
+}
+
+const std::vector<std::string> one_whose_other_end_is_down = {
+    "link set lo up", "link add late0 type veth peer name other0", "addr add 10.77.0.1/24 dev late0",
+    "link set late0 up"};
+
+TEST(Interfaces, OneWhoseLinkIsNotThereYetGoesBeforeLoopback) {
+  const std::string address = in_network(one_whose_other_end_is_down, [] {
+    const auto at = net::local_address(""), named = net::local_address("=late0");
+    return (at.ok() ? at->host() : at.status().message()) + " " +
+           (named.ok() ? named->host() : named.status().message());
+  });
+  if (address.empty()) GTEST_SKIP() << "no network of its own here";
+  EXPECT_EQ(address, "10.77.0.1 10.77.0.1");
+}
+
+TEST(Interfaces, OneThatRunsGoesBeforeOneThatDoesNot) {
+  auto commands = one_whose_other_end_is_down;
+  for (const char* words : {"link add br0 type veth peer name port0", "addr add 10.78.0.1/24 dev br0",
+                            "link set port0 up", "link set br0 up"})
+    commands.push_back(words);
+  const std::string addresses = in_network(commands, [] {
+    const auto at = net::local_address(""), named = net::local_address("late,br");
+    return (at.ok() ? at->host() : at.status().message()) + " " +
+           (named.ok() ? named->host() : named.status().message());
+  });
+  if (addresses.empty()) GTEST_SKIP() << "no network of its own here";
+  EXPECT_EQ(addresses, "10.78.0.1 10.78.0.1");
+}
+
+TEST(Interfaces, NobodyListensAtAnIpv6AddressOfOneThatDoesNotRun) {
+  auto commands = one_whose_other_end_is_down;
+  commands[2] = "addr add fd00:77::1/64 dev late0";
+  const std::string address = in_network(commands, [] {
+    const auto at = net::local_address("");
+    return at.ok() ? at->host() : at.status().message();
+  });
+  if (address.empty()) GTEST_SKIP() << "no network of its own here";
+  EXPECT_EQ(address, "127.0.0.1");
+}
+
+TEST(Addresses, ThatMeanThisMachineAreDoubted) {
+  EXPECT_CONTAINS(net::doubt_about(net::resolve("127.0.0.1", 4242)->front()), "a loopback address");
+  EXPECT_EQ(net::doubt_about(net::resolve("203.0.113.77", 4242)->front()), "") << "a documentation's";
+  const auto own = net::local_address("");
+  if (own->is_loopback()) GTEST_SKIP() << "this machine has no other address";
+  for (const char* part : {"also one of this machine's own", "EPCCL_SOCKET_IFNAME"})
+    EXPECT_CONTAINS(net::doubt_about(*own), part);
 }
 
 TEST(Fates, AreToldByWhatIsKnownAndNotByItsText) {

@@ -86,9 +86,11 @@ class Child {
     pid_ = fork();
     if (pid_ == 0) {
       std::swap(to_child_, to_parent_);  // index 0 of to_parent_ is what this side reads
+      leave_to_the_other_side();
       body(*this);
       _exit(0);
     }
+    leave_to_the_other_side();
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -97,7 +99,7 @@ class Child {
       ::kill(pid_, SIGKILL);
       waitpid(pid_, nullptr, 0);
     }
-    for (const int fd : {to_child_[0], to_child_[1], to_parent_[0], to_parent_[1]}) close(fd);
+    for (const int fd : {to_child_[0], to_child_[1], to_parent_[0]}) close(fd);
   }
 
   pid_t pid() const { return pid_; }
@@ -123,6 +125,9 @@ class Child {
   }
 
  private:
+  /// The end that it writes to: get() ends with that.
+  void leave_to_the_other_side() const { close(to_parent_[1]); }
+
   int to_child_[2] = {-1, -1}, to_parent_[2] = {-1, -1};
   pid_t pid_ = -1;
 };

@@ -13,7 +13,6 @@
 #include "ranks.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
 #include "runtime/bootstrap/launch_env.hpp"
-#include "runtime/bootstrap/launcher_job.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
 #include "taken_port.hpp"
 
@@ -30,6 +29,7 @@ class ShareId : public testing::Test {
     directory_ = mkdtemp(pattern.data());
     environment_.set("TMPDIR", directory_);
     environment_.set("EPCCL_SOCKET_IFNAME", "lo");
+    environment_.set("PMIX_NAMESPACE", directory_);
     for (const char* name : {"EPCCL_STORE", "EPCCL_COMM_ID", "EPCCL_MASTER_PORT", "EPCCL_JOB_KEY", "HOME"})
       environment_.unset(name);
   }
@@ -48,7 +48,7 @@ class ShareId : public testing::Test {
   }
   static LaunchEnv env(int rank, int ranks, const std::string& rendezvous = "") {
     LaunchEnv out;
-    out.launcher = "test";
+    out.launcher = "pmix";
     out.rank = rank;
     out.ranks = ranks;
     out.rendezvous = rendezvous;
@@ -374,13 +374,6 @@ TEST_F(ShareId, SeveralNodesWithoutAPlaceToMeetIsAnErrorThatHelps) {
   ASSERT_FALSE(id.ok());
   EXPECT_CONTAINS(id.status().message(), "set EPCCL_STORE");
   EXPECT_CONTAINS(id.status().message(), "or EPCCL_COMM_ID");
-}
-
-TEST_F(ShareId, IdentityOfALocalJobDiffersByLauncherProcess) {
-  const std::string here = local_job_identity(env(0, 2));
-  EXPECT_EQ(here, local_job_identity(env(1, 2)));
-  environment_.set("PMIX_NAMESPACE", "job-7");
-  EXPECT_NE(here, local_job_identity(env(0, 2)));
 }
 
 }  // namespace

@@ -71,6 +71,29 @@ TEST(TcpConnections, OfTheLowerRankStayWhenTheOtherComesLate) {
   EXPECT_EQ(verdict, static_cast<char>(tcp::Verdict::declined));
 }
 
+// A rank of another machine that has an address of this one: a loopback address, or that of a bridge that all machines have alike.
+TEST(TcpConnections, ToAnAddressOfThisMachineThatFailAreToldAsSuch) {
+  const auto own = net::local_address("");
+  std::vector<std::pair<net::Endpoint, const char*>> cases = {
+      {*net::local_address("lo"), "leave it a loopback address"}};
+  if (!own->is_loopback()) cases.emplace_back(*own, "that address is also one of this machine's own");
+  for (auto& [at, words] : cases) {
+    ASSERT_TRUE(net::listen_at(at).ok());  // and not any more
+    tcp::Address address_of_1;
+    address_of_1.endpoint = at;
+    auto rank_0 = Tcp::create(0, 2, [&](int) { return Result(address_of_1.encode()); });
+    ASSERT_TRUE(rank_0.ok());
+    Message message(0, 1, 1, 100);
+    const Status posted =
+        (*rank_0)->send(1, message.key, message.sent.data(), message.sent.size(), message.sending);
+    const double deadline = now_seconds() + patience_seconds;
+    while (posted.ok() && !message.sending.finished() && now_seconds() < deadline) (*rank_0)->progress();
+    const std::string why = posted.ok() ? message.sending.status.message() : posted.message();
+    for (const char* part : {words, "EPCCL_SOCKET_IFNAME"})
+      EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
+}
+
 UniqueFd connect_like_a_stranger(TcpTransport& transport, tcp::Address& address) {
   address = *tcp::Address::decode(transport.address());
   auto socket = net::connect_to(address.endpoint, 1.0);

@@ -74,10 +74,10 @@ TEST_F(UcxConfig, LeavesWhatTheUserSet) {
 TEST_F(UcxConfig, TakesTheUsersListOfTransportsOrDevicesForTcpOnly) {
   for (const char* list : {"tcp", "tcp,self,cuda_copy", "sm,tcp", "^ib", "^rc,ud,dc", "^sm,dc,ud,rc"}) {
     const Variable transports("UCX_TLS", list);
-    EXPECT_TRUE(tcp_is_the_only_network()) << list;
+    EXPECT_TRUE(tcp_is_the_only_network(**Library::get())) << list;
   }
   const Variable devices("UCX_NET_DEVICES", "eth0,lo");
-  EXPECT_TRUE(tcp_is_the_only_network());
+  EXPECT_TRUE(tcp_is_the_only_network(**Library::get()));
 }
 
 TEST_F(UcxConfig, LetsAUserChooseRendezvous) {
@@ -112,7 +112,7 @@ TEST_F(UcxConfig, PrintsNothing) {
 }
 
 TEST_F(UcxConfig, LeavesTheProcessItsSignals) {
-  restore_signal_handlers();
+  restore_signal_handlers(**Library::get());
   struct sigaction action {};
   ASSERT_EQ(sigaction(SIGHUP, nullptr, &action), 0);
   EXPECT_EQ(action.sa_handler, SIG_DFL) << "UCX swallows SIGHUP";

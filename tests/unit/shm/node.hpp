@@ -12,13 +12,18 @@
 
 namespace epccl::transports {
 
+inline SegmentSpec spec_of(int ranks) {
+  SegmentSpec spec;
+  spec.local_size = ranks;
+  spec.scratch_bytes = 4096;
+  spec.ring_bytes = message_rings_bytes(ranks);
+  return spec;
+}
+
 class Node {
  public:
   explicit Node(int ranks) {
-    SegmentSpec spec;
-    spec.local_size = ranks;
-    spec.scratch_bytes = 4096;
-    spec.ring_bytes = message_rings_bytes(ranks);
+    const SegmentSpec spec = spec_of(ranks);
     std::vector<NodeSegment> segments;
     for (int local = 0; local < ranks; ++local) {
       auto segment =

@@ -8,20 +8,10 @@
 #include <functional>
 #include <string>
 
-#include "device/host/host_memory.hpp"
-#include "transports/shm/message_ring.hpp"
-#include "transports/shm/node_segment.hpp"
+#include "node.hpp"
 
 namespace epccl::transports {
 namespace {
-
-SegmentSpec two_ranks() {
-  SegmentSpec spec;
-  spec.local_size = 2;
-  spec.scratch_bytes = 4096;
-  spec.ring_bytes = message_rings_bytes(2);
-  return spec;
-}
 
 /// What a child says; "killed" where a signal ends it.
 std::string said_by_child(const std::function<std::string()>& says) {
@@ -54,9 +44,9 @@ void expect_limit(const std::function<Status()>& make, const std::string& needed
 }
 
 TEST(SharedFiles, ThatAreTooLargeAreAnErrorThatNamesTheLimit) {
-  const auto segment = NodeSegment::create(two_ranks());
+  const auto segment = NodeSegment::create(spec_of(2));
   ASSERT_TRUE(segment.ok());
-  expect_limit([] { return NodeSegment::create(two_ranks()).take_status(); },
+  expect_limit([] { return NodeSegment::create(spec_of(2)).take_status(); },
                std::to_string(segment->handle().memory.size));
   expect_limit([] { return device::allocate_window(100'000).take_status(); }, "100000");
 }
@@ -71,13 +61,13 @@ class Undumpable {
 };
 
 TEST(SharedFiles, OfAProcessThatMayNotBeLookedIntoSayWhyThatMayBe) {
-  const auto segment = NodeSegment::create(two_ranks());
+  const auto segment = NodeSegment::create(spec_of(2));
   ASSERT_TRUE(segment.ok());
   const Undumpable process;
   const std::string said = said_by_child([&]() -> std::string {
     constexpr uid_t nobody = 65534;
     if (geteuid() == 0 && setresuid(nobody, nobody, nobody) != 0) return "cannot become another user";
-    return NodeSegment::attach(two_ranks(), segment->handle()).take_status().message();
+    return NodeSegment::attach(spec_of(2), segment->handle()).take_status().message();
   });
   EXPECT_EQ(said.find("attaching to the node's shared segment: open of /proc/"), 0u) << said;
   for (const char* cause :
@@ -86,14 +76,14 @@ TEST(SharedFiles, OfAProcessThatMayNotBeLookedIntoSayWhyThatMayBe) {
 }
 
 TEST(SharedFiles, OfAProcessThatIsNotThereSaySo) {
-  auto segment = NodeSegment::create(two_ranks());
+  auto segment = NodeSegment::create(spec_of(2));
   ASSERT_TRUE(segment.ok());
   SegmentHandle handle = segment->handle();
   const pid_t ended = fork();
   if (ended == 0) _exit(0);
   ASSERT_EQ(waitpid(ended, nullptr, 0), ended);
   handle.memory.pid = ended;
-  const std::string said = NodeSegment::attach(two_ranks(), handle).take_status().message();
+  const std::string said = NodeSegment::attach(spec_of(2), handle).take_status().message();
   EXPECT_NE(said.find("that process has ended"), std::string::npos) << said;
 }
 

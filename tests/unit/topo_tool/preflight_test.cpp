@@ -119,6 +119,9 @@ TEST(Preflight, PeersMemoryThatMayNotBeReadNamesTheSwitch) {
   facts.ptrace_scope = 0;
   expect_finding(facts, "peers' memory", Verdict::hurts, "not permitted", "--cap-add=SYS_PTRACE");
   facts = good();
+  facts.later_user_namespace = true;
+  expect_finding(facts, "peers' memory", Verdict::fine, "this user namespace", "");
+  facts = good();
   facts.peer_memory_wanted = false;
   expect_finding(facts, "peers' memory", Verdict::hurts, "EPCCL_CMA=0", "unset EPCCL_CMA");
 }
@@ -248,6 +251,11 @@ TEST(Preflight, MemoryThatCannotBeSharedNamesWhatIsInTheWay) {
   expect_finding(facts, "shared memory", Verdict::stops, "more than 1024", "ulimit -f unlimited");
   facts = good();
   facts.peers_open_it = error(Code::system_error, "open of /proc/7/fd/3: No such file or directory");
+  expect_finding(facts, "shared memory", Verdict::fine,
+                 "open of /proc/7/fd/3: No such file or directory), and is handed it by a socket", "");
+  facts.peers_are_handed_it = error(Code::system_error, "no sockets here");
+  expect_finding(facts, "shared memory", Verdict::stops, "; nor is it handed over: no sockets here",
+                 "mount -t proc proc /proc");
   expect_finding(facts, "shared memory", Verdict::stops, "/proc/7/fd/3", "mount -t proc proc /proc");
   facts.ranks_per_node = 1;
   expect_finding(facts, "shared memory", Verdict::hurts, "several ranks could not run on one node",
@@ -322,12 +330,14 @@ TEST(CheckOption, ExitCodeIsTheVerdict) {
                                                        : "A run cannot work: ");
 }
 
-TEST(CheckOption, AnotherProcesssMemoryThatCannotBeSharedEndsWith2) {
-  const std::string arguments = "--check --cluster 1 --ranks-per-node 2";
-  const Outcome small = run_program("ulimit -f 2048; ", arguments);
+TEST(CheckOption, MemoryThatCannotBeMadeEndsWith2) {
+  const Outcome small = run_program("ulimit -f 2048; ", "--check --cluster 1 --ranks-per-node 2");
   EXPECT_EQ(small.exit_code, 2) << small.output;
   expect_says(small.output, "no file of this process may have more than");
   expect_says(small.output, "-> ulimit -f unlimited\n");
+}
+
+TEST(CheckOption, MemoryIsHandedOverWhereThereIsNoProc) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a sanitizer has its options, and the leaks, from /proc";
 #endif
@@ -335,9 +345,19 @@ TEST(CheckOption, AnotherProcesssMemoryThatCannotBeSharedEndsWith2) {
       "unshare -m sh -c 'umount -l /proc && test ! -e /proc/1 && exec \"$@\"' - ";
   if (std::system((without_proc + "true 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << "/proc cannot be taken away here";
-  const Outcome none = run_program(without_proc, arguments);
-  EXPECT_EQ(none.exit_code, 2) << none.output;
-  expect_says(none.output, "-> mount -t proc proc /proc");
+  const Outcome none = run_program(without_proc, "--check --cluster 1 --ranks-per-node 2");
+  expect_says(none.output, "and is handed it by a socket");
+}
+
+TEST(CheckOption, TellsOfAUserNamespaceThatIsNotTheFirst) {
+  const std::string in_another = "unshare --user --map-current-user ";
+  if (std::system((in_another + "true 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "no user namespace of one's own can be had here";
+  const Outcome outcome = run_program(in_another, "--check --cluster 1 --ranks-per-node 2");
+  expect_says(outcome.output,
+              "between ranks of this user namespace, which is not the machine's first; where each rank has "
+              "one of its "
+              "own");
 }
 
 TEST(CheckOption, TellsUnequalNodesApart) {

@@ -91,6 +91,22 @@ TEST(HostId, OfThisProcessIsThatOfItsChild) {
   EXPECT_EQ(state, 0);
 }
 
+// As where each rank has an unprivileged container of its own.
+TEST(HostId, OfAProcessInAnotherUserNamespaceIsTheSame) {
+  constexpr int not_permitted = 77;
+  const auto mine = this_host_id();
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWUSER) != 0) _exit(not_permitted);
+    const auto theirs = this_host_id();
+    _exit(theirs.ok() && mine.ok() && theirs->hash == mine->hash ? 0 : 1);
+  }
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  if (WEXITSTATUS(state) == not_permitted) GTEST_SKIP() << "no user namespace of one's own can be had here";
+  EXPECT_EQ(state, 0);
+}
+
 TEST(HostId, HostNamesMayBeAsLongAsTheKernelHasThemAndNotEmpty) {
   constexpr int not_permitted = 77;
   const pid_t child = fork();
