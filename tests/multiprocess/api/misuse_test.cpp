@@ -116,6 +116,11 @@ TEST(Misuse, OfAlltoallv) {
     EXPECT_REFUSED(
         epcclAlltoallv(in.data(), counts, displs, out.data(), counts, huge, epcclFloat32, comm, nullptr),
         epcclInvalidArgument, "rdispls[0] is 18446744073709551615: x 4 bytes overflows");
+    // As a sum that wraps these would lie in the buffer.
+    const size_t wrapping[] = {SIZE_MAX - 7, 1}, behind[] = {16, 0};
+    EXPECT_REFUSED(
+        epcclAlltoallv(in.data(), wrapping, behind, out.data(), counts, displs, epcclInt8, comm, nullptr),
+        epcclInvalidArgument, "sendcounts[0] is 18446744073709551608: x 1 bytes overflows");
     EXPECT_EQ(
         epcclAlltoallv(in.data(), counts, displs, out.data(), counts, displs, epcclFloat32, comm, nullptr),
         epcclSuccess);
@@ -350,6 +355,30 @@ TEST(Misuse, OfWhatMovesNoData) {
     EXPECT_REFUSED(epcclRedOpCreatePreMulSum(&op, nullptr, epcclFloat32, epcclScalarHostImmediate, comm),
                    epcclInvalidArgument, "scalar is NULL");
     EXPECT_EQ(epcclStreamQuery(nullptr), epcclSuccess);
+  });
+}
+
+TEST(Misuse, OfWhatWasMadeForAnotherCommunicator) {
+  with_comm([](epcclComm_t parent) {
+    epcclComm_t child = nullptr;
+    ASSERT_EQ(epcclCommSplit(parent, 0, 0, &child, nullptr), epcclSuccess);
+    epcclRedOp_t doubled = epcclSum;
+    float two = 2, in = 1, out = 0;
+    void* handle = nullptr;
+    ASSERT_EQ(epcclRedOpCreatePreMulSum(&doubled, &two, epcclFloat32, epcclScalarHostImmediate, parent),
+              epcclSuccess);
+    ASSERT_EQ(epcclCommRegister(parent, &in, sizeof in, &handle), epcclSuccess);
+    EXPECT_REFUSED(epcclAllReduce(&in, &out, 1, epcclFloat32, doubled, child, nullptr), epcclInvalidArgument,
+                   "was made for another communicator");
+    EXPECT_REFUSED(epcclRedOpDestroy(doubled, child), epcclInvalidArgument,
+                   "was made for another communicator");
+    EXPECT_EQ(epcclCommDeregister(child, handle), epcclInvalidArgument);
+    // Nothing has happened to them.
+    EXPECT_EQ(epcclAllReduce(&in, &out, 1, epcclFloat32, doubled, parent, nullptr), epcclSuccess);
+    EXPECT_EQ(out, 2);
+    EXPECT_EQ(epcclRedOpDestroy(doubled, parent), epcclSuccess);
+    EXPECT_EQ(epcclCommDeregister(parent, handle), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(child), epcclSuccess);
   });
 }
 

@@ -99,6 +99,25 @@ TEST(ShrinkDefault, LeavesTheParentUsable) {
   });
 }
 
+TEST(ShrinkDefault, TakesItsListInAnyOrderAndTwice) {
+  run_ranks({{2, 2}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    int excluded[] = {3, 1, 3};
+    if (context.rank % 2 == 0) {
+      epcclComm_t rest = nullptr;
+      ASSERT_EQ(epcclCommShrink(comm, excluded, 3, &rest, nullptr, EPCCL_SHRINK_DEFAULT), epcclSuccess)
+          << epcclGetLastError(comm);
+      expect_works(rest, context.rank / 2, 2);
+      EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+    }
+    // The parent's ranks can still meet.
+    epcclComm_t all = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 0, 0, &all, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    expect_works(all, context.rank, context.ranks);
+    EXPECT_EQ(epcclCommDestroy(all), epcclSuccess);
+  });
+}
+
 TEST(ShrinkDefault, IsRefusedWhereTheParentHasFailed) {
   run_ranks({{3}, {{"EPCCL_TIMEOUT", "20"}}, {2}}, [](const RankContext& context) {
     const Comm comm(context);

@@ -219,6 +219,24 @@ TEST(EpMisuse, AnOutputThatIsTooSmallIsToldToAll) {
                 [](Setting& setting) { return setting.dispatch(setting.context.rank == 2 ? 3 : 100, 8); });
 }
 
+TEST(EpMisuse, ScalesOfAFloat8TokenCountAmongItsBytes) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    Comm comm(context);
+    for (const size_t most : {size_t{12}, size_t{8}}) {  // tokens of 8 numbers and one scale
+      Setting setting(context, comm);
+      setting.config.max_token_bytes = most;
+      setting.make_group();
+      ASSERT_EQ(setting.make_handle(4, 2, EPCCL_EP_LAYOUT_FLAT), epcclSuccess) << epcclGetLastError(nullptr);
+      const epcclResult_t result = setting.dispatch_with_scales(epcclFloat8e4m3, true);
+      if (most == 8)
+        expect_error(context, result, "a token of 12 bytes: the group's max_token_bytes is 8");
+      else
+        EXPECT_EQ(result, epcclSuccess) << epcclGetLastError(nullptr);
+      setting.destroy();
+    }
+  });
+}
+
 // The other ranks wait until the call is made as it should be.
 TEST(EpMisuse, TensorsThatDoNotGoTogetherAreRefusedBeforeAnythingBegins) {
   run_ranks(two_nodes, [](const RankContext& context) {
