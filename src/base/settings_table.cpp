@@ -275,7 +275,8 @@ const std::vector<Entry>& table() {
        "then the "
        "system's."},
 
-      {"EPCCL_RANK", "", "integer", "This process's rank. Set by epccl-run; may be set by hand."},
+      {"EPCCL_RANK", "", "integer",
+       "This process's rank. Set by epccl-run; may be set by hand, with EPCCL_STORE or EPCCL_COMM_ID."},
       {"EPCCL_WORLD_SIZE", "", "integer", "Number of ranks of the job. Set together with EPCCL_RANK."},
       {"EPCCL_LOCAL_RANK", "", "integer",
        "This process's place among the ranks of its node. Set by epccl-run."},
