@@ -1,5 +1,6 @@
 // UCX, opened at run time: its libraries take signals, read the environment and may print, or abort, where they are loaded, so only
-// those processes load them that use it. A program that has this transport runs where UCX is absent.
+// those processes load them that use it, or that have RDMA devices and may have to (rdma_drivers() in runtime/comm/network.cpp). A
+// program that has this transport runs where UCX is absent.
 #pragma once
 
 #include <ucp/api/ucp.h>

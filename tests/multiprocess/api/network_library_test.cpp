@@ -1,4 +1,4 @@
-// UCX is opened by those that use it, and by nobody else.
+// UCX is opened by those that use it, and not by those that were told to use something else.
 #include <gtest/gtest.h>
 #include <link.h>
 
