@@ -18,6 +18,24 @@ def read(name):
         raise ValueError(f"no JSON, or cut off: {error}") from None
 
 
+_TELLING = ("algo", "type", "redop", "root", "copy_engine")
+
+
+def by_kind(rows, always=(), never=()):
+    """{what tells rows of one size apart, in words: rows}. `always` and `never` are fields that belong to it however many values they have."""
+    telling = [key for key in _TELLING if key in always or (key not in never and len({row.get(key) for row in rows}) > 1)]
+    kinds = {}
+    for row in rows:
+        kind = tuple(f"root {row[key]}" if key == "root" else str(row.get(key)) for key in telling)
+        kinds.setdefault(kind, []).append(row)
+    return kinds
+
+
+def wrong_elements(rows):
+    """Of rows that were not checked, none."""
+    return sum(row["wrong"] or 0 for row in rows)
+
+
 def why_not(error):
     """In one line, of one of NOT_OURS."""
     text = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"

@@ -50,9 +50,8 @@ class CallList {
     return key;
   }
 
-  /// Of a call of one element.
-  uint64_t size_of_one(const DataType& type) const {
-    return (options_.per_pair ? 1 : size_of_count(options_.operation, 1, ranks_)) * type.bytes;
+  std::vector<uint64_t> counts_of(const DataType& type) const {
+    return sweep_counts(options_.sweep, options_.size_of_one(type, ranks_));
   }
 
   void add_collectives(const DataType& type, std::optional<RedOp> op) {
@@ -62,8 +61,8 @@ class CallList {
       for (int root = 0; root < ranks_; ++root) roots.push_back(root);
     }
     for (const int root : roots) {
-      for (const uint64_t size : sweep_sizes(options_.sweep, size_of_one(type))) {
-        RowKey key = key_of(type, count_of_size(options_.operation, size, ranks_, type.bytes));
+      for (const uint64_t count : counts_of(type)) {
+        RowKey key = key_of(type, count);
         key.redop = op;
         if (has_root(options_.operation)) key.root = root;
         key.link_bytes = least_link_elements(key.operation, root, key.count, node_of_) * type.bytes;
@@ -81,8 +80,7 @@ class CallList {
 
   void add_exchanges(const DataType& type) {
     if (matrix_ && !options_.sizes_given) return add_exchange(type, *matrix_);
-    for (const uint64_t size : sweep_sizes(options_.sweep, size_of_one(type))) {
-      const uint64_t count = pair_count(size, options_.per_pair, ranks_, type.bytes);
+    for (const uint64_t count : counts_of(type)) {
       if (matrix_) {
         add_exchange(type, scaled_counts(*matrix_, count * static_cast<uint64_t>(ranks_)));
       } else if (options_.pattern.kind == Pattern::Kind::zipf) {

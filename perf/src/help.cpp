@@ -5,14 +5,15 @@ namespace epccl::perf {
 const char* help_footer() {
   return R"(
 Sizes
-  1.5K is 1536: any part of a unit that is whole bytes. From 0 a factor goes on with the size of one element (of every rank or rank
-  pair that has one of its own).
+  1.5K is 1536: any part of a unit that is whole bytes. Sizes are rounded down to whole elements (of every rank or rank pair that
+  has some of its own): one of less than that is measured as 0 bytes, and sizes of a sweep that become the same are one row. From
+  0 a factor goes on with the size of one such element.
   alltoall: bytes per rank = ranks x count x size of the datatype, as in nccl-tests; the count column is
   that of one rank pair, rounded down. With --per-pair, -b and -e are bytes of one rank pair.
   alltoallv: the bytes of the rank that sends most. uniform is alltoall's counts; zipf:<s> splits the same
   total of every rank over the destinations d in proportion 1/(1+d)^s (rank 0 receives most); file:<path>
-  has a line of counts (elements) for every source and a column for every destination, separated by spaces
-  or commas; '#' starts a comment. The file's counts are taken as they are, one row, unless -b or -e ask for
+  has a line of counts (elements) for every source and a column for every destination, separated by spaces,
+  commas or semicolons; '#' starts a comment. The file's counts are taken as they are, one row, unless -b or -e ask for
   sizes: then they are scaled.
   allgather, reduce_scatter, gather, scatter: bytes of all ranks' parts; count is that of one part, rounded down. allreduce,
   broadcast, reduce, sendrecv: bytes of the buffer that every rank has. sendrecv sends to the next rank and receives from the
@@ -22,9 +23,9 @@ Timing
   Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. With --in-a-row N an
   iteration is N calls and a barrier, divided by N, and begins where the one before ended: ranks that need not wait for
   others run ahead, as in nccl-tests. With -m M every call here is a group of M calls, made between epcclGroupStart and
-  epcclGroupEnd; times are those of one of them, on average. `time` is the median over the iterations, p50 the same, p99 the
-  99th percentile (nearest rank). algbw = size / time, in 1e9 bytes a second. busbw = algbw x (ranks - 1) / ranks; allreduce:
-  twice that; broadcast, reduce and sendrecv: algbw.
+  epcclGroupEnd; times are those of one of them, on average. `time` is the median over the iterations (of an even number the
+  mean of the two in the middle), p50 the same, p99 the 99th percentile (nearest rank). algbw = size / time, in 1e9 bytes a
+  second. busbw = algbw x (ranks - 1) / ranks; allreduce: twice that; broadcast, reduce and sendrecv: algbw.
   %wire is the time that the bytes on the busiest link need at least, over the time measured: of all nodes'
   egress and ingress, bytes between nodes only, at 95.4 % of --link-rate (what TCP over Ethernet leaves for
   payload). For alltoall the bytes are what has to cross; for the others what no algorithm can do without (allreduce: 2

@@ -31,6 +31,22 @@ Status check_range(const char* option, long value, long lowest, long highest) {
   return error(Code::invalid_argument, "{} {}: want {} to {}", option, value, lowest, highest);
 }
 
+namespace {
+
+/// A script whose variable is empty did not mean the default.
+Status check_not_empty(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_items_expected_min() == 0 || !option->results().back().empty())
+      continue;
+    const bool is_long = !option->get_lnames().empty();
+    return error(Code::invalid_argument, "{}{} \"\": want a value", is_long ? "--" : "",
+                 option->get_single_name());
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::string> parse_arguments(CLI::App& app, const std::vector<const char*>& words,
                                     const std::string& hint) {
   // As nccl-tests: what comes later counts.
@@ -48,7 +64,10 @@ Result<std::string> parse_arguments(CLI::App& app, const std::vector<const char*
     return error(Code::invalid_argument, "{} ({} lists what there is)", parse_error.what(), hint);
   }
   const std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) return std::string();
+  if (extras.empty()) {
+    EPCCL_TRY(check_not_empty(app));
+    return std::string();
+  }
   return error(Code::invalid_argument, "unexpected argument{}: {} ({} lists what there is)",
                extras.size() > 1 ? "s" : "", fmt::join(extras, " "), hint);
 }
@@ -101,8 +120,8 @@ void MeasuringFlags::add_to(CLI::App& app) {
                "Also measure, in as many iterations more, what the time goes to: kernels, copies, waits for "
                "other ranks, the host");
   app.add_option("--copy-engine", engine_,
-                 "Who moves the data: auto, always or never, or all: one row of each "
-                 "(default: EPCCL_COPY_ENGINE)")
+                 fmt::format("Who moves the data: auto, always or never{} (default: EPCCL_COPY_ENGINE)",
+                             all_engines_ ? ", or all: one row of each" : ""))
       ->option_text("WHEN");
   overlap_option_ =
       app.add_option("--overlap", overlap_,
@@ -119,10 +138,10 @@ void MeasuringFlags::add_to(CLI::App& app) {
       fmt::format("With --overlap --device cuda: N of the products of N x N matrices (default {})",
                   OverlapRequest{}.gemm_size));
   gemm_size_option_->option_text("N");
-  output_file_option_ = app.add_option("-J,--output_file", output_file_,
-                                       "Also write the results as JSON to this file: what there is so far "
-                                       "after every row, and all at the end");
-  output_file_option_->option_text("FILE");
+  app.add_option("-J,--output_file", output_file_,
+                 "Also write the results as JSON to this file: what there is so far after every row, and all "
+                 "at the end")
+      ->option_text("FILE");
 }
 
 Status MeasuringFlags::check_numbers() const {
@@ -140,8 +159,6 @@ Status MeasuringFlags::check_numbers() const {
   }
   if (budget_option_->count() > 0 && iterations_option_->count() > 0)
     return error(Code::invalid_argument, "--iters: not with --budget, which chooses the iterations");
-  if (output_file_option_->count() > 0 && output_file_.empty())
-    return error(Code::invalid_argument, "--output_file \"\": want the name of a file");
   if (!(timeout_ >= 0 && std::isfinite(timeout_))) {
     return error(Code::invalid_argument, "--timeout {}: want seconds", timeout_);
   }
@@ -207,12 +224,13 @@ Status MeasuringFlags::read_device(MeasuringOptions& options) const {
 }
 
 Status MeasuringFlags::read_engines(MeasuringOptions& options) const {
-  if (engine_ == "all") {
+  if (engine_ == "all" && all_engines_) {
     options.engines = {"never", "always"};
   } else if (engine_.empty() || engine_ == "auto" || engine_ == "always" || engine_ == "never") {
     options.engines = {engine_};
   } else {
-    return error(Code::invalid_argument, "--copy-engine {}: want auto, always, never or all", engine_);
+    return error(Code::invalid_argument, "--copy-engine {}: want {}", engine_,
+                 all_engines_ ? "auto, always, never or all" : "auto, always or never");
   }
   return {};
 }

@@ -59,8 +59,9 @@ Result<std::string> parse_arguments(CLI::App& app, const std::vector<const char*
 /// What is typed, before it means anything.
 class MeasuringFlags {
  public:
-  /// `registered`: the default of -R.
-  explicit MeasuringFlags(bool registered) : registered_(registered ? 1 : 0) {}
+  /// `registered`: the default of -R. `all_engines`: whether there is --copy-engine all.
+  MeasuringFlags(bool registered, bool all_engines)
+      : registered_(registered ? 1 : 0), all_engines_(all_engines) {}
   MeasuringFlags(const MeasuringFlags&) = delete;  // the parser keeps addresses of members
   MeasuringFlags& operator=(const MeasuringFlags&) = delete;
 
@@ -79,12 +80,13 @@ class MeasuringFlags {
       devices_ = 1, ranks_per_gpu_ = 1, graph_launches_ = 0;
   double budget_ = 0, timeout_ = 0;
   bool stream_ = false, split_ = false;
+  const bool all_engines_;
   double compute_ratio_ = OverlapRequest{}.compute_ratio;
   int gemm_size_ = OverlapRequest{}.gemm_size;
   std::string link_rate_, output_file_, overlap_ = "gemm", engine_, device_ = "host";
-  CLI::Option *iterations_option_ = nullptr, *output_file_option_ = nullptr, *warmup_option_ = nullptr,
-              *budget_option_ = nullptr, *overlap_option_ = nullptr, *sharing_option_ = nullptr,
-              *compute_ratio_option_ = nullptr, *gemm_size_option_ = nullptr;
+  CLI::Option *iterations_option_ = nullptr, *warmup_option_ = nullptr, *budget_option_ = nullptr,
+              *overlap_option_ = nullptr, *sharing_option_ = nullptr, *compute_ratio_option_ = nullptr,
+              *gemm_size_option_ = nullptr;
 };
 
 }  // namespace epccl::perf

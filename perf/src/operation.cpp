@@ -64,10 +64,6 @@ bool has_in_place(Operation operation) {
   return !is_alltoall(operation) && operation != Operation::sendrecv;
 }
 
-uint64_t count_of_size(Operation operation, uint64_t size, int ranks, uint64_t bytes_per_element) {
-  return size / bytes_per_element / size_of_count(operation, 1, ranks);
-}
-
 uint64_t size_of_count(Operation operation, uint64_t count, int ranks) {
   return in_parts(operation) ? count * static_cast<uint64_t>(ranks) : count;
 }

@@ -31,10 +31,8 @@ bool reduces(Operation operation);
 /// Whether there is an in-place form.
 bool has_in_place(Operation operation);
 
-/// The count argument, in elements, of a call of `size` bytes, rounded down: of the whole where every rank has all of it, else
-/// of one rank's part.
-uint64_t count_of_size(Operation operation, uint64_t size, int ranks, uint64_t bytes_per_element);
-/// And the size of a count, in elements.
+/// The size, in elements, of a call with this count argument, which is of the whole where every rank has all of it, else of one rank's
+/// part.
 uint64_t size_of_count(Operation operation, uint64_t count, int ranks);
 
 /// busbw = algbw x this.

@@ -184,7 +184,7 @@ Status set_choices(const Typed& typed, Options& options) {
 /// The command line, what of it goes where, and what is typed.
 struct Grammar {
   Typed typed;
-  MeasuringFlags measuring{false};
+  MeasuringFlags measuring{false, true};
   CLI::App app{
       "Times and checks EPCCL's collectives, as nccl-tests does NCCL's. Start it on every rank: under "
       "epccl-run,\n"
@@ -207,6 +207,10 @@ Grammar::Grammar() {
 }
 
 }  // namespace
+
+uint64_t Options::size_of_one(const DataType& type, int ranks) const {
+  return (per_pair ? 1 : size_of_count(operation, 1, ranks)) * type.bytes;
+}
 
 std::string describe(const Options& o) {
   std::string text = fmt::format(

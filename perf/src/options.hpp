@@ -32,6 +32,9 @@ struct Options : MeasuringOptions {
   bool out_of_place = true, in_place = true;
   std::vector<std::string> algorithms;
   Pattern pattern;
+
+  /// Of the least that a call has, in bytes: an element, or one of every rank's part.
+  uint64_t size_of_one(const DataType& type, int ranks) const;
 };
 
 /// Everything that must be equal on every rank, as one line.

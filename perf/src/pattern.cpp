@@ -71,6 +71,11 @@ Status parse_line(std::string_view line, int source, CountMatrix& matrix) {
   Fields fields(line);
   int column = 0;
   for (auto field = fields.next(); field; field = fields.next(), ++column) {
+    if (column == matrix.ranks() && field->empty()) {
+      return error(Code::invalid_argument,
+                   "column {}: empty behind the last separator, want {} counts (one per rank)", column + 1,
+                   matrix.ranks());
+    }
     if (column == matrix.ranks()) {
       return error(Code::invalid_argument, "column {}: one count too many, want {} (one per rank)",
                    column + 1, matrix.ranks());
@@ -152,6 +157,9 @@ CountMatrix scaled_counts(const CountMatrix& matrix, uint64_t largest) {
 }
 
 Result<CountMatrix> parse_counts(std::string_view text, const std::string& name, int ranks) {
+  constexpr std::string_view byte_order_mark =
+      "\xEF\xBB\xBF";  // spreadsheets write one, and no editor shows it
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   CountMatrix matrix(ranks);
   int source = 0;
   int line_number = 0;

@@ -49,7 +49,7 @@ CountMatrix zipf_counts(int ranks, uint64_t count, double exponent);
 CountMatrix scaled_counts(const CountMatrix& matrix, uint64_t largest);
 
 /// Reads `ranks` lines of `ranks` counts, line = source, column = destination, separated by white space,
-/// commas or semicolons; empty lines and what follows a '#' do not count. Errors name `name`, line and
+/// commas or semicolons; empty lines, what follows a '#' and a byte order mark do not count. Errors name `name`, line and
 /// column.
 Result<CountMatrix> parse_counts(std::string_view text, const std::string& name, int ranks);
 Result<CountMatrix> load_counts(const std::string& path, int ranks);

@@ -38,8 +38,13 @@ std::vector<uint64_t> sweep_sizes(const Sweep& sweep, uint64_t least) {
   return sizes;
 }
 
-uint64_t pair_count(uint64_t size, bool per_pair, int ranks, uint64_t bytes_per_element) {
-  return size / bytes_per_element / (per_pair ? 1 : static_cast<uint64_t>(ranks));
+std::vector<uint64_t> sweep_counts(const Sweep& sweep, uint64_t size_of_one) {
+  std::vector<uint64_t> counts;
+  for (const uint64_t size : sweep_sizes(sweep, size_of_one)) {
+    const uint64_t count = size / size_of_one;
+    if (counts.empty() || counts.back() != count) counts.push_back(count);
+  }
+  return counts;
 }
 
 }  // namespace epccl::perf

@@ -24,8 +24,7 @@ Result<uint64_t> parse_size(const std::string& text);
 /// call of one element has.
 std::vector<uint64_t> sweep_sizes(const Sweep& sweep, uint64_t least);
 
-/// Elements per rank pair of a row: of `size` bytes per rank, or, where `per_pair`, per rank pair. Rounded
-/// down.
-uint64_t pair_count(uint64_t size, bool per_pair, int ranks, uint64_t bytes_per_element);
+/// The counts of these sizes, of `size_of_one` bytes each, rounded down. Sizes closer than that are one count, not measured again.
+std::vector<uint64_t> sweep_counts(const Sweep& sweep, uint64_t size_of_one);
 
 }  // namespace epccl::perf

@@ -34,7 +34,8 @@ Summary summarize(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   const size_t n = times.size();
   const auto percentile = [&](size_t p) { return times[(p * n + 99) / 100 - 1]; };
-  return {times[n / 2], percentile(99), times.front(), percentile(95)};
+  const double median = n % 2 == 1 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+  return {median, percentile(99), times.front(), percentile(95)};
 }
 
 int iterations_within(double budget, double seconds) {

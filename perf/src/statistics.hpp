@@ -16,8 +16,8 @@ enum class Average : uint8_t { rank0 = 0, mean = 1, minimum = 2, maximum = 3 };
 /// `times[r * iterations + i]`: rank r's time of iteration i. One time per iteration.
 std::vector<double> over_ranks(std::span<const double> times, size_t ranks, Average average);
 
-/// Of the times of the iterations, in their unit. Percentiles are nearest-rank: below 100 iterations p99 is
-/// the largest.
+/// Of the times of the iterations, in their unit. The median of an even number is the mean of the two in the middle. Percentiles are
+/// nearest-rank: below 100 iterations p99 is the largest.
 struct Summary {
   double median = 0, p99 = 0, minimum = 0, p95 = 0;
 };

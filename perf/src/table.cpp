@@ -37,6 +37,22 @@ std::string pattern_text(const Pattern& pattern) {
   return "";
 }
 
+/// A line for each datatype that the sweep's first size has no element of.
+std::string sizes_of_nothing(const RunInfo& info) {
+  const Options& o = info.options;
+  const auto ranks = static_cast<int>(info.ranks.size());
+  std::string text;
+  if (o.sweep.first == 0 || (o.pattern.kind == Pattern::Kind::file && !o.sizes_given)) return text;
+  for (const DataType& type : o.datatypes) {
+    const uint64_t one = o.size_of_one(type, ranks);
+    if (o.sweep.first < one)
+      text +=
+          fmt::format("# Sizes below {} bytes are measured as 0 bytes of {}: a call of one element has {}\n",
+                      one, type.name, one);
+  }
+  return text;
+}
+
 /// A line of what nccl-tests has no words for.
 std::string own_settings(const RunInfo& info) {
   const Options& o = info.options;
@@ -104,8 +120,8 @@ std::string table_header(const RunInfo& info) {
       sweep.first, sweep.last, sweep.factor > 1 ? sweep.factor : sweep.step,
       sweep.factor > 1 ? "factor" : "bytes", o.warmup, iterations_text(o), o.group_calls, o.check ? 1 : 0,
       o.graph_launches);
-  return opening_lines(info, to_string(o.operation)) + settings + own_settings(info) + device_lines(info) +
-         (o.overlap ? overlap_titles() : column_titles());
+  return opening_lines(info, to_string(o.operation)) + settings + own_settings(info) +
+         sizes_of_nothing(info) + device_lines(info) + (o.overlap ? overlap_titles() : column_titles());
 }
 
 std::string table_row(const Row& row) {

@@ -16,14 +16,15 @@ Routing
   hot:<n>        one expert of n hot ones, which the seed draws; the others uniform
   trace:<path>   recorded: a line of JSON for each step, layer and rank, with step, layer, rank, num_tokens,
                  topk and top_indices (a list of experts for each token), as Megatron-LM's router tracer writes
-                 it; or the directory of its router_trace_rank<n>.jsonl. Rank r takes the record of rank r.
+                 it; or the directory of its router_trace_rank<n>.jsonl. Rank r takes the record of rank r:
+                 of several (micro-batches) the first.
 
 Timing
   Every iteration: a barrier, then the call is timed on every rank; -a makes one time of the ranks'. moe calls
   combine right after dispatch: `time` is that of both, and the columns dispatch and combine are the time in each
   call. Ranks do not end a dispatch together, so that the parts may add up to more. `layout` is the time of
   epcclEpUpdateHandle, apart from the others: the timed calls use one layout again and again. Medians over the
-  iterations; p95 and p99 by nearest rank.
+  iterations (of an even number the mean of the two in the middle); p95 and p99 by nearest rank.
   With -G N (and --static, --device cuda) the -n iterations are captured into one CUDA graph (docs/cuda.md), which is launched N
   times, each after a barrier: a launch divided by n is one of N times. `time`, dispatch, combine and `layout` are graphs of
   their own. What is compared is a graph of one update and call.

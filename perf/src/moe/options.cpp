@@ -192,8 +192,6 @@ Status check_overlap(const Typed& typed, const Options& options) {
     return error(Code::invalid_argument, "--overlap measures, --write-matrix runs nothing");
   if (options.beside_sockets && !options.overlap)
     return error(Code::invalid_argument, "--overlap-sockets needs --overlap");
-  if (options.engines.size() > 1)
-    return error(Code::invalid_argument, "--copy-engine all: want one, for dispatch, combine and moe");
   return {};
 }
 
@@ -216,7 +214,7 @@ Result<Options> options_of(const Typed& typed, const MeasuringFlags& measuring,
 /// The command line, what of it goes where, and what is typed.
 struct Grammar {
   Typed typed;
-  MeasuringFlags measuring{true};
+  MeasuringFlags measuring{true, false};
   CLI::App app{
       "Times and checks the way of tokens to their experts (dispatch), back (combine), or both (moe). Start "
       "it on "

@@ -1,10 +1,12 @@
 #include "perf/src/moe/routing.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "epccl/ep.h"
 #include "perf/src/random.hpp"
 
 namespace epccl::perf::moe {
@@ -120,30 +122,37 @@ class ZipfRouting final : public DrawnRouting {
  private:
   void draw(Random& random, std::span<int64_t> row) const override {
     size_t have = 0;
+    std::array<size_t, EPCCL_EP_MAX_TOPK> places;  // of those that it has, in the order
+    const auto taken = [&] { return std::span(places).first(have); };
     for (int attempts = 0; have < row.size() && attempts < 4 * static_cast<int>(row.size()); ++attempts) {
-      const auto at = std::upper_bound(ends_.begin(), ends_.end(), random.below(ends_.back()));
-      const int64_t expert = order_[static_cast<size_t>(at - ends_.begin())];
-      const auto end = row.begin() + static_cast<std::ptrdiff_t>(have);
-      if (std::find(row.begin(), end, expert) == end) row[have++] = expert;
+      const size_t place = place_of(random.below(ends_.back()));
+      if (std::ranges::find(taken(), place) != taken().end()) continue;
+      row[have] = order_[place];
+      places[have++] = place;
     }
-    for (; have < row.size(); ++have) row[have] = draw_other(random, row.first(have));
+    for (; have < row.size(); ++have) {
+      std::ranges::sort(taken());
+      places[have] = draw_other(random, taken());
+      row[have] = order_[places[have]];
+    }
   }
 
-  /// As drawing again until the expert is none of `taken`, which may take forever where these have almost all
-  /// weight.
-  int64_t draw_other(Random& random, std::span<const int64_t> taken) const {
-    const auto free = [&](size_t i) {
-      return std::find(taken.begin(), taken.end(), order_[i]) == taken.end();
-    };
-    const auto weight = [&](size_t i) { return ends_[i] - (i == 0 ? 0 : ends_[i - 1]); };
-    uint64_t total = 0;
-    for (size_t i = 0; i < order_.size(); ++i) total += free(i) ? weight(i) : 0;
-    uint64_t left = random.below(total);
-    for (size_t i = 0;; ++i) {
-      if (!free(i)) continue;
-      if (left < weight(i)) return order_[i];
-      left -= weight(i);
+  /// Whose share of the weight this one of them all lies in.
+  size_t place_of(uint64_t weight) const {
+    return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), weight) - ends_.begin());
+  }
+
+  /// As drawing again until the place is none of `taken`, which may take forever where these have almost all weight. `taken` is sorted.
+  size_t draw_other(Random& random, std::span<const size_t> taken) const {
+    const auto begin = [&](size_t place) { return place == 0 ? 0 : ends_[place - 1]; };
+    uint64_t free = ends_.back();
+    for (const size_t place : taken) free -= ends_[place] - begin(place);
+    uint64_t weight = random.below(free);
+    for (const size_t place : taken) {  // as far on as what is not free before it
+      if (weight < begin(place)) break;
+      weight += ends_[place] - begin(place);
     }
+    return place_of(weight);
   }
 
   std::vector<int64_t> order_;

@@ -62,6 +62,10 @@ class TableReader {
     if (expert < -1 || expert >= static_cast<int64_t>(experts_))
       return error(Code::invalid_argument, "token {}: expert {}, but --experts is {}", token(), expert,
                    experts_);
+    const auto of_token = table_.experts.end() -
+                          static_cast<std::ptrdiff_t>(table_.experts.size() % static_cast<size_t>(topk_));
+    if (expert >= 0 && std::find(of_token, table_.experts.end(), expert) != table_.experts.end())
+      return error(Code::invalid_argument, "token {}: expert {} twice", token(), expert);
     table_.experts.push_back(expert);
     return {};
   }

@@ -23,6 +23,12 @@ def run(command, output=subprocess.PIPE, **environment):
     )
 
 
+def run_in_shell(command, redirection):
+    given = [ROOT / "perf" / command[0], *command[1:]]
+    shell = ["sh", "-c", f'exec "$@" {redirection}', "sh", *given]
+    return subprocess.run(shell, stderr=subprocess.PIPE, text=True, timeout=60, env={**os.environ, "EPCCL_BIN": BIN})
+
+
 class Refused(unittest.TestCase):
     def expect(self, command, text, **environment):
         told = run(command.split(), **environment)
@@ -91,7 +97,33 @@ class Files(unittest.TestCase):
             codes = {BROKEN_PIPE, 0, -signal.SIGPIPE} if "--help" in command else {BROKEN_PIPE}
             self.assertIn(told.returncode, codes, (command, told.stderr))
             self.assertNotIn("Error", told.stderr, command)
-        self.assertTrue(json.loads(measured.read_text())["rows"], "what was measured is written all the same")
+        self.assertTrue(json.loads(measured.read_text())["rows"], f"what was measured is written all the same: {told.stderr}")
+
+
+    def test_output_that_cannot_be_written(self):
+        """Is said in a line, once all is measured."""
+        self.results.write_text(self.good)
+        measured = self.results.with_name("compare.json")
+        compare = ["compare", "alltoall", "--case", "local@2", "--case", "local@3", "--peers", "none", "--min", "1K", "--max", "1K", "--passes", "1"]
+        programs = [["summary", self.results], *([program, "--help"] for program in ("summary", "plot", "compare", "torch", "init_cost"))]
+        for command in (*programs, [*compare, "--seconds", "0.01", "--out", measured]):
+            for redirection, why in ((">/dev/full", "No space left on device (errno 28)"), (">&-", "Bad file descriptor (errno 9)")):
+                measured.unlink(missing_ok=True)
+                told = run_in_shell(command, redirection)
+                said = told.stderr.splitlines()
+                self.assertEqual((told.returncode, said[-1:]), (1, [f"perf/{command[0]}: cannot write standard output: {why}"]), told.stderr)
+                if command[0] != "compare" or "--help" in command:
+                    self.assertEqual(len(said), 1, told.stderr)
+                    continue
+                cases = {row["case"] for row in json.loads(measured.read_text())["rows"]}
+                self.assertEqual(cases, {"local@2", "local@3"}, f"what was measured is written all the same: {told.stderr}")
+
+    def test_results_that_cannot_be_written(self):
+        compare = ["compare", "alltoall", "--case", "local@2", "--peers", "none", "--min", "1K", "--max", "1K", "--passes", "1"]
+        told = run([*compare, "--seconds", "0.01", "--out", "/dev/full"])
+        self.assertEqual((told.returncode, told.stderr.splitlines()[-1]), (1, "perf/compare: --out /dev/full: No space left on device"))
+        self.assertIn("### local@2", told.stdout)
+        self.assertNotIn("Written", told.stdout)
 
 
 if __name__ == "__main__":

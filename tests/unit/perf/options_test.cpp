@@ -81,6 +81,11 @@ TEST(Options, ThatComeLaterCount) {
   EXPECT_NE(error_of({"alltoall", "allreduce"}).find("allreduce"), std::string::npos);
 }
 
+TEST(Options, MayBeEmptyWhereALaterOneCounts) {
+  EXPECT_EQ(options_of({"alltoall", "-b", "", "-b", "16"}).sweep.first, 16U);
+  EXPECT_TRUE(options_of({"alltoall", "--overlap"}).overlap) << "its value may be left out";
+}
+
 TEST(Options, MayComeBeforeTheOperation) {
   EXPECT_EQ(options_of({"-n", "5", "-b4K", "--algo=flat", "allreduce"}).operation, Operation::allreduce);
   EXPECT_EQ(options_of({"--overlap", "alltoall", "-b", "1M"}).operation, Operation::alltoall);
@@ -277,7 +282,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"sendrecv", "--placement", "in"}, "never in place"},
         Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"}, Bad{{"moe"}, "dispatch, combine or moe"},
         Bad{{"alltoall", "--budget", "1", "-n", "3"}, "--iters: not with --budget"},
-        Bad{{"alltoall", "-J", ""}, "--output_file \"\""}, Bad{{"alltoall", "-b", "1.3K"}, "--minbytes"},
+        Bad{{"alltoall", "-J", ""}, "--output_file \"\": want a value"},
+        Bad{{"alltoall", "-b", ""}, "--minbytes \"\": want a value"},
+        Bad{{"alltoall", "-b", "8", "-b", ""}, "--minbytes \"\": want a value"},
+        Bad{{"alltoall", "--algo", ""}, "--algo \"\": want a value"},
+        Bad{{"alltoall", "--copy-engine", ""}, "--copy-engine \"\": want a value"},
+        Bad{{"alltoall", "-b", "1.3K"}, "--minbytes"},
         Bad{{"alltoall", "--algo", "flat,ring"}, "--algo flat,ring"},
         Bad{{"alltoall", "--algo", "flat,"}, "--algo flat,:"},
         Bad{{"alltoall", "--in-a-row", "2", "--overlap"}, "--in-a-row: not with"},

@@ -98,6 +98,20 @@ TEST(ParseCounts, TakesSpacesCommasSemicolonsCommentsAndEmptyLines) {
   }
 }
 
+TEST(ParseCounts, PassesOverAByteOrderMarkAtTheBeginning) {
+  const auto counts = parse_counts(
+      "\xEF\xBB\xBF"
+      "10,20\r\n30,40\r\n",
+      "counts.csv", 2);
+  ASSERT_TRUE(counts.ok()) << counts.status().message();
+  EXPECT_EQ(*counts, matrix_of({{10, 20}, {30, 40}}));
+  EXPECT_NE(parse_error("10,20\n\xEF\xBB\xBF"
+                        "30,40\n",
+                        2)
+                .find("line 2: column 1: "),
+            std::string::npos);
+}
+
 TEST(ParseCounts, NamesLineAndColumnOfWhatIsNoCount) {
   EXPECT_EQ(parse_error("1 2\n# comment\n3 x4\n", 2),
             "counts.csv: line 3: column 2: \"x4\" is not a count of elements (0, 1, 2, ...)");
@@ -110,6 +124,8 @@ TEST(ParseCounts, NamesLineAndColumnOfWhatIsNoCount) {
 TEST(ParseCounts, NamesAnEmptyField) {
   EXPECT_EQ(parse_error("1,,2\n", 3), "counts.csv: line 1: column 2: empty, want a count of elements");
   EXPECT_EQ(parse_error("1,2,\n", 3), "counts.csv: line 1: column 3: empty, want a count of elements");
+  EXPECT_EQ(parse_error("1,2,\n3,4,\n", 2),
+            "counts.csv: line 1: column 3: empty behind the last separator, want 2 counts (one per rank)");
   EXPECT_EQ(parse_error(",1,2\n", 3), "counts.csv: line 1: column 1: empty, want a count of elements");
 }
 

@@ -59,6 +59,21 @@ TEST(FixedWidth, GivesUpDecimalsBeforeItGivesUpTheColumn) {
   EXPECT_EQ(fixed_width(1234567, 6), " 1e+06");
 }
 
+TEST(Table, HeaderSaysWhichSizesHaveNoElement) {
+  RunInfo info = run_info();
+  EXPECT_EQ(table_header(info).find("measured as 0 bytes"), std::string::npos);
+  info.options.sweep.first = 2 * DataType{}.bytes - 1;
+  EXPECT_NE(table_header(info).find(fmt::format("# Sizes below {} bytes are measured as 0 bytes of {}",
+                                                2 * DataType{}.bytes, DataType{}.name)),
+            std::string::npos)
+      << table_header(info);
+  info.options.per_pair = true;
+  EXPECT_EQ(table_header(info).find("measured as 0 bytes"), std::string::npos);
+  info.options.per_pair = false;
+  info.options.pattern.kind = Pattern::Kind::file;
+  EXPECT_EQ(table_header(info).find("measured as 0 bytes"), std::string::npos) << "the file says how much";
+}
+
 TEST(Table, HeaderHasNcclTestsLinesRanksAndColumns) {
   EXPECT_EQ(table_header(run_info()),
             "# epccl-perf version " EPCCL_VERSION_STRING

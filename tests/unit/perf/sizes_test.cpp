@@ -49,14 +49,15 @@ TEST(SweepSizes, EndsWhereTheNextSizeWouldOverflow) {
   EXPECT_EQ(sweep_sizes({huge - 1, huge, 7, 0}, 4), (Sizes{huge - 1}));
 }
 
-TEST(PairCount, DividesBytesPerRankByRanksAndDatatype) {
-  EXPECT_EQ(pair_count(1024, false, 8, 4), 32u);
-  EXPECT_EQ(pair_count(1023, false, 8, 4), 31u);
-  EXPECT_EQ(pair_count(8, false, 8, 4), 0u);
+TEST(SweepCounts, AreWholeElementsRoundedDown) {
+  EXPECT_EQ(sweep_counts({1024, 4096, 1, 2}, 8 * 4), (Sizes{32, 64, 128}));
+  EXPECT_EQ(sweep_counts({1023, 1023, 1, 2}, 8 * 4), (Sizes{31}));
+  EXPECT_EQ(sweep_counts({8, 8, 1, 2}, 8 * 4), (Sizes{0}));
 }
 
-TEST(PairCount, DividesBytesPerPairByTheDatatypeOnly) {
-  EXPECT_EQ(pair_count(1024, true, 8, 4), 256u);
+TEST(SweepCounts, HaveNoneTwice) {
+  EXPECT_EQ(sweep_counts({0, 16, 4, 0}, 2 * 4), (Sizes{0, 1, 2}));
+  EXPECT_EQ(sweep_counts({1, 64, 1, 2}, 8), (Sizes{0, 1, 2, 4, 8}));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST(Summarize, GivesMedianNearestRankPercentileAndMinimum) {
   std::vector<double> times(200);
   std::iota(times.rbegin(), times.rend(), 1);  // 200 ... 1
   const Summary summary = summarize(times);
-  EXPECT_EQ(summary.median, 101);
+  EXPECT_EQ(summary.median, 100.5);
   EXPECT_EQ(summary.p95, 190);
   EXPECT_EQ(summary.p99, 198);
   EXPECT_EQ(summary.minimum, 1);
@@ -29,6 +29,12 @@ TEST(Summarize, TakesTheLargestAsP99BelowAHundredIterations) {
   EXPECT_EQ(summarize({3, 1, 2}).p99, 3);
   EXPECT_EQ(summarize({7}).p99, 7);
   EXPECT_EQ(summarize({7}).median, 7);
+}
+
+TEST(Summarize, TakesTheMeanOfTheTwoInTheMiddleOfAnEvenNumber) {
+  EXPECT_EQ(summarize({9, 1}).median, 5);
+  EXPECT_EQ(summarize({100, 2, 1, 4}).median, 3);
+  EXPECT_EQ(summarize({100, 2, 1}).median, 2);
 }
 
 TEST(Summarize, IsZeroForNothing) {

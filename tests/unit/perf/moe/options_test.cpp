@@ -56,6 +56,15 @@ TEST(MoeOptions, ComputeALittleLongerThanTheCallsUnlessTold) {
             "--overlap measures, --write-matrix runs nothing");
 }
 
+TEST(MoeOptions, OfTheHelpAreThoseThatAreTaken) {
+  EXPECT_EQ(options_of({"moe", "--copy-engine", "never"}).engines, std::vector<std::string>{"never"});
+  const std::string help = parse({"moe", "--help"})->help;
+  const size_t engine = help.find("--copy-engine");
+  ASSERT_NE(engine, std::string::npos);
+  EXPECT_EQ(help.substr(engine, help.find("--overlap", engine) - engine).find("all"), std::string::npos)
+      << help;
+}
+
 TEST(MoeOptions, MayComeBeforeTheOperation) {
   EXPECT_EQ(options_of({"-n", "5", "dispatch", "--tokens", "8"}).operation, Operation::dispatch);
   EXPECT_EQ(options_of({"--tokens", "8", "--overlap", "moe"}).tokens, std::vector<uint32_t>{8});
@@ -253,6 +262,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"moe", "--ep-strategy", "flat,"}, "--ep-strategy"},
         Bad{{"moe", "--trace-step", "1"}, "need --routing trace"},
         Bad{{"moe", "--ranks", "4"}, "--write-matrix"},
+        Bad{{"moe", "--write-matrix", ""}, "--write-matrix \"\": want a value"},
+        Bad{{"moe", "--shape", ""}, "--shape \"\": want a value"},
+        Bad{{"moe", "--copy-engine", "all"}, "--copy-engine all: want auto, always or never"},
         Bad{{"moe", "--write-matrix", "m"}, "give the --ranks"},
         Bad{{"moe", "--write-matrix", "m", "--ranks", "0"}, "--ranks 0"},
         Bad{{"moe", "--write-matrix", "m", "--ranks", "2", "--copies", "node"}, "--copies node"},

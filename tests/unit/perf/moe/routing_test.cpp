@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 namespace epccl::perf::moe {
@@ -82,6 +83,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
 TEST(Routing, IsTheSameOnEveryMachine) {
   EXPECT_EQ(table_of("uniform", 256, 4, 1).experts, (std::vector<int64_t>{243, 85, 242, 169}));
   EXPECT_EQ(table_of("zipf:1.2", 256, 4, 1).experts, (std::vector<int64_t>{224, 49, 145, 126}));
+  EXPECT_EQ(table_of("zipf:10", 256, 8, 1).experts,
+            (std::vector<int64_t>{51, 61, 49, 36, 154, 86, 237, 122}));
 }
 
 TEST(UniformRouting, UsesAllExpertsAlike) {
@@ -102,6 +105,27 @@ TEST(ZipfRouting, FirstChoicesFollowThePowerLaw) {
 TEST(ZipfRouting, IsUniformForExponentZero) {
   const auto count = uses(table_of("zipf:0", 16, 1, 16'000), 16);
   for (const int uses_of_one : count) EXPECT_NEAR(uses_of_one, 1000, 150);
+}
+
+// A second at most: draws that look at each expert take minutes.
+TEST(ZipfRouting, DrawsFromManyExpertsOfWhomAFewHaveAlmostAllWeight) {
+  constexpr uint32_t experts = 1 << 20, topk = 64, tokens = 500;
+  const TopkTable table = table_of("zipf:10", experts, topk, tokens);
+  for (uint32_t token = 0; token < tokens; ++token) {
+    const auto row = table.row(token);
+    EXPECT_EQ(std::set<int64_t>(row.begin(), row.end()).size(), topk);
+  }
+}
+
+TEST(ZipfRouting, DrawsTheRestAsIfTheTakenWereNotThere) {
+  constexpr uint32_t experts = 64, topk = 16, tokens = 4000;
+  const TopkTable table = table_of("zipf:10", experts, topk, tokens);
+  const auto count = uses(table, experts);
+  // All but the first dozen weigh as little as a weight can, and are alike.
+  auto rest = count;
+  std::sort(rest.rbegin(), rest.rend());
+  const double mean = std::accumulate(rest.begin() + 16, rest.end(), 0.0) / (experts - 16);
+  for (size_t i = 16; i < rest.size(); ++i) EXPECT_NEAR(rest[i], mean, 6 * std::sqrt(mean)) << i;
 }
 
 TEST(ZipfRouting, HasTheSameHotExpertsOnEveryRank) {

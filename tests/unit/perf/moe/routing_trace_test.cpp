@@ -17,7 +17,7 @@ constexpr const char* two_ranks =
     "\n"
     "{\"step\": 3, \"layer\": 8, \"rank\": 0, \"num_tokens\": 1, \"topk\": 2, \"top_indices\": [[1, 1]]}\n"
     "{\"step\": 3, \"layer\": 7, \"rank\": 0, \"num_tokens\": 3, \"topk\": 2, \"top_indices\": [5, 1, 0, -1, "
-    "3, 3]}\n"
+    "3, 4]}\n"
     "{\"step\": 3, \"layer\": 7, \"rank\": 0, \"num_tokens\": 1, \"topk\": 2, \"top_indices\": [[4, 4]]}\n"
     "{\"step\": 4, \"layer\": 8, \"rank\": 0, \"num_tokens\": 1, \"topk\": 2, \"top_indices\": [[6, 7]]}\n"
     "{\"step\": 4, \"layer\": 8, \"rank\": 1, \"num_tokens\": 0, \"topk\": 2, \"top_indices\": []}\n";
@@ -45,7 +45,7 @@ TEST(RoutingTrace, TakesTheFirstRecordsStepAndLayer) {
   EXPECT_EQ(trace->layer(), 7);
   EXPECT_EQ(trace->topk(), 2u);
   EXPECT_EQ(trace->most_tokens(), 3u);
-  EXPECT_EQ(trace->table(0, 9).experts, (std::vector<int64_t>{5, 1, 0, -1, 3, 3}));
+  EXPECT_EQ(trace->table(0, 9).experts, (std::vector<int64_t>{5, 1, 0, -1, 3, 4}));
   EXPECT_EQ(trace->table(1, 9).experts, (std::vector<int64_t>{2, 0}));
 }
 
@@ -105,8 +105,18 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{record(", \"num_tokens\": 1, \"topk\": 2, \"top_indices\": [[0, 8]]"),
             "token 0: expert 8, but --experts is 8"},
         Bad{record(", \"num_tokens\": 1, \"topk\": 2, \"top_indices\": [0, -2]"), "token 0: expert -2"},
+        Bad{record(", \"num_tokens\": 2, \"topk\": 2, \"top_indices\": [[3, 4], [3, 3]]"),
+            "token 1: expert 3 twice"},
+        Bad{record(", \"num_tokens\": 2, \"topk\": 2, \"top_indices\": [4, 3, 3, 3]"),
+            "token 1: expert 3 twice"},
         Bad{record(", \"num_tokens\": 1, \"topk\": 1, \"top_indices\": [[1.5]]"),
             "token 0: 1.5 is no expert"}));
+
+TEST(RoutingTrace, TakesUnusedEntriesTwiceButNoExpert) {
+  const auto trace = read(record(", \"num_tokens\": 2, \"topk\": 2, \"top_indices\": [[-1, -1], [5, 1]]"), 1);
+  ASSERT_TRUE(trace.ok()) << trace.status().message();
+  EXPECT_EQ(trace->table(0, 2).experts, (std::vector<int64_t>{-1, -1, 5, 1}));
+}
 
 TEST(RoutingTrace, RefusesRanksThatDisagreeOnTopk) {
   const std::string lines =
