@@ -1,9 +1,11 @@
 #include "topo/forecast.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/caught.hpp"
+#include "plan/printer.hpp"
 #include "topo/forecast_plans.hpp"
 #include "topology/pci_ids.hpp"
 
@@ -148,6 +150,11 @@ void set_copies(const Machine& machine, const RailPlan& plan, ClusterModel& mode
         fmt::format("PCIe rates that are not known: {:.0f} GB/s", assumed_pcie_rate / gb));
 }
 
+struct Simulated {
+  plan::Plan plan;
+  plan::Timeline timeline;
+};
+
 struct Outcome {
   double seconds = 0;
   uint64_t messages = 0;
@@ -186,22 +193,34 @@ double network_grain(const topology::Cluster& cluster, const plan::SimulationMod
   return static_cast<double>(traffic.under_way) * cluster.max_local_size() / node_rate / parts;
 }
 
-Result<Outcome> run(Algorithm algorithm, const topology::Cluster& cluster, uint64_t bytes,
-                    const algorithms::Parameters& parameters, plan::SimulationModel model) {
+Result<Simulated> run(Algorithm algorithm, const topology::Cluster& cluster, uint64_t bytes,
+                      const algorithms::Parameters& parameters, plan::SimulationModel model) {
   const auto exchange = algorithms::Exchange::uniform(cluster.ranks(), bytes);
-  const plan::Plan plan = build_alltoall_everywhere(algorithm, cluster, exchange, parameters);
-  model.network_grain = network_grain(cluster, model, traffic_of(plan, parameters.send_window));
-  EPCCL_ASSIGN(const plan::Timeline timeline, simulate(plan, model));
-  return Outcome{timeline.total, std::ranges::max(timeline.links.messages_sent)};
+  Simulated run{build_alltoall_everywhere(algorithm, cluster, exchange, parameters), {}};
+  model.network_grain = network_grain(cluster, model, traffic_of(run.plan, parameters.send_window));
+  EPCCL_ASSIGN(run.timeline, simulate(run.plan, model));
+  return run;
+}
+
+/// Of two_stage, whose chunks may stand for several of the library's.
+plan::SimulationModel costs_of_chunks(plan::SimulationModel model, const AlltoallPlans& plans) {
+  model.sender_overhead *= plans.chunks_as_one;
+  model.receiver_overhead *= plans.chunks_as_one;
+  model.signal_latency *= plans.chunks_as_one;
+  model.copy_latency *= plans.pieces_as_one;
+  return model;
 }
 
 Result<Prediction> predict(const topology::Cluster& cluster, uint64_t bytes, const ClusterModel& model,
                            const AlltoallPlans& plans) {
-  const auto outcome = [&](Algorithm algorithm) {
-    return run(algorithm, cluster, bytes, plans.parameters, model.simulation);
+  const auto outcome = [&](Algorithm algorithm, const plan::SimulationModel& costs) -> Result<Outcome> {
+    EPCCL_ASSIGN(const Simulated it, run(algorithm, cluster, bytes, plans.parameters, costs));
+    return Outcome{it.timeline.total, std::ranges::max(it.timeline.links.messages_sent)};
   };
-  EPCCL_ASSIGN(const Outcome flat, outcome(Algorithm::flat));
-  EPCCL_ASSIGN(const Outcome two_stage, outcome(Algorithm::two_stage));
+  EPCCL_ASSIGN(const Outcome flat, outcome(Algorithm::flat, model.simulation));
+  EPCCL_ASSIGN(Outcome two_stage, outcome(Algorithm::two_stage, costs_of_chunks(model.simulation, plans)));
+  two_stage.messages =
+      static_cast<uint64_t>(std::llround(static_cast<double>(two_stage.messages) * plans.chunks_as_one));
   return Prediction{bytes,
                     flat.seconds,
                     two_stage.seconds,
@@ -287,6 +306,27 @@ Result<Forecast> make_forecast(const Machine& machine, const RailPlan& plan,
     }
     add_chunks(config, forecast);
     return forecast;
+  });
+}
+
+Result<std::string> draw_alltoall(const Machine& machine, const RailPlan& plan,
+                                  const runtime::CommConfig& config, uint64_t bytes_per_pair) {
+  const auto cluster = topology::Cluster::uniform(plan.nodes, static_cast<int>(plan.places.size()));
+  const ClusterModel model = cluster_model(machine, plan, config.link_rate);
+  EPCCL_ASSIGN(const AlltoallPlans plans,
+               plans_for(cluster, bytes_per_pair, model.cores, !machine.gpus.empty(), config));
+  return caught([&]() -> Result<std::string> {
+    const bool flat = plans.choice.algorithm == Algorithm::flat;
+    EPCCL_ASSIGN(const Simulated it, run(plans.choice.algorithm, cluster, bytes_per_pair, plans.parameters,
+                                         flat ? model.simulation : costs_of_chunks(model.simulation, plans)));
+    size_t steps = 0;
+    for (const plan::RankPlan& rank : it.plan.ranks) steps += rank.steps.size();
+    if (steps > most_marks)
+      return error(Code::invalid_argument,
+                   "the plan of {} ranks has {} steps, and a picture up to {}: take fewer nodes or ranks, "
+                   "smaller blocks, or larger chunks (EPCCL_CHUNK_SIZE)",
+                   cluster.ranks(), steps, most_marks);
+    return svg_timeline(it.timeline, it.plan);
   });
 }
 

@@ -51,6 +51,12 @@ std::vector<uint64_t> forecast_sizes();
 Result<Forecast> make_forecast(const topology::Machine& machine, const topology::RailPlan& plan,
                                const runtime::CommConfig& config);
 
+/// An SVG picture (plan/printer.hpp) of the alltoall that the library takes for blocks of `bytes_per_pair`, simulated as in make_forecast().
+/// Errors: those, and plans of more than `most_marks` steps, which no one could look at.
+inline constexpr size_t most_marks = 100'000;
+Result<std::string> draw_alltoall(const topology::Machine& machine, const topology::RailPlan& plan,
+                                  const runtime::CommConfig& config, uint64_t bytes_per_pair);
+
 std::string format_forecast(const Forecast& forecast);
 nlohmann::ordered_json forecast_json(const Forecast& forecast);
 

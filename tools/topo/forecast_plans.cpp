@@ -44,18 +44,32 @@ double flat_steps(const Shape& shape, uint64_t bytes, const Parameters& paramete
   return number(ranks) * (2 * number(ranks - shape.local) + local_steps(shape, bytes, parameters));
 }
 
-double two_stage_steps(const Shape& shape, uint64_t bytes, const Parameters& parameters) {
-  const uint64_t local = shape.local, others = shape.nodes - 1;
+/// Ranks of a node that send to other nodes.
+uint64_t groups_of(const Shape& shape, const Parameters& parameters) {
   const auto carriers = static_cast<uint64_t>(parameters.carriers);
-  const uint64_t groups = carriers == 0 ? local : std::min(carriers, local);
-  const bool shared = groups < local;
-  const uint64_t slots = local_scratch_bytes(static_cast<int>(local), parameters);
+  return carriers == 0 ? shape.local : std::min(carriers, shape.local);
+}
+
+/// Of what one of them has for another node.
+uint64_t chunks_of_a_message(const Shape& shape, uint64_t bytes, const Parameters& parameters) {
+  const uint64_t slots = local_scratch_bytes(static_cast<int>(shape.local), parameters);
   const uint64_t ring = (parameters.scratch_bytes - std::min(parameters.scratch_bytes, slots)) / rings;
   const uint64_t chunk = std::max<uint64_t>(1, std::min(parameters.chunk_bytes, ring / chunks_per_ring));
-  const uint64_t message = local * divided_up(local, groups) * bytes;
-  const double items = number(others * groups) * number(divided_up(message, chunk));
-  const double pieces = number(others * (local * local - groups)) + items;
-  double steps = 2 * items + pieces * (shared ? 2 : 1);
+  return divided_up(shape.local * divided_up(shape.local, groups_of(shape, parameters)) * bytes, chunk);
+}
+
+/// Of a node, between scratch and its ranks' buffers, for or from other nodes.
+double pieces_of(const Shape& shape, uint64_t bytes, const Parameters& parameters) {
+  const uint64_t others = shape.nodes - 1, groups = groups_of(shape, parameters);
+  return number(others * (shape.local * shape.local - groups)) +
+         number(others * groups) * number(chunks_of_a_message(shape, bytes, parameters));
+}
+
+double two_stage_steps(const Shape& shape, uint64_t bytes, const Parameters& parameters) {
+  const uint64_t local = shape.local, others = shape.nodes - 1, groups = groups_of(shape, parameters);
+  const bool shared = groups < local;
+  const double items = number(others * groups) * number(chunks_of_a_message(shape, bytes, parameters));
+  double steps = 2 * items + pieces_of(shape, bytes, parameters) * (shared ? 2 : 1);
   // A round has an item at least.
   const double signals_of_rounds = items * number(1 + 3 * (local - 1));
   const bool push = parameters.push && parameters.direct && local > 1;
@@ -137,6 +151,12 @@ Result<AlltoallPlans> plans_for(const topology::Cluster& cluster, uint64_t bytes
   if (plans.coarseness == 0) return too_many_steps(shape, bytes_per_pair, parameters);
   plans.library_chunk = parameters.chunk_bytes;
   plans.parameters = coarser(parameters, plans.coarseness);
+  if (plans.coarseness > 1) {
+    plans.chunks_as_one = number(chunks_of_a_message(shape, bytes_per_pair, parameters)) /
+                          number(chunks_of_a_message(shape, bytes_per_pair, plans.parameters));
+    plans.pieces_as_one =
+        pieces_of(shape, bytes_per_pair, parameters) / pieces_of(shape, bytes_per_pair, plans.parameters);
+  }
   return plans;
 }
 

@@ -19,6 +19,9 @@ struct AlltoallPlans {
   uint64_t library_chunk = 0;
   /// Chunks, send window and scratch are so many times as large as the library's.
   uint64_t coarseness = 1;
+  /// So many of the library's chunks, and of its pieces of them, are one of two_stage's: what each costs whatever its size has to count as
+  /// often.
+  double chunks_as_one = 1, pieces_as_one = 1;
 };
 
 /// `cores`: that a node's ranks have. `on_gpus`: queues of GPUs run the plans. Error: what the library refuses, as scratch that is too

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iterator>
 #include <new>
 #include <optional>
@@ -46,6 +47,8 @@ struct Options {
   bool check = false;
   int cluster = 0;
   int ranks_per_node = 0;
+  std::string timeline;                 // file to write
+  uint64_t size = 64 << 10;             // what it is of
   std::vector<std::string> rank_lists;  // as typed: one or more of "3,5"
   std::vector<int> ranks;
 
@@ -106,6 +109,17 @@ void declare(CLI::App& app, Options& options) {
       ->type_name("L")
       ->needs(cluster)
       ->check(CLI::Range(1, max_ranks));
+  auto* timeline =
+      app.add_option("--timeline", options.timeline,
+                     "With --cluster: an SVG picture of how the alltoall that the library takes runs, by "
+                     "simulation")
+          ->type_name("FILE")
+          ->needs(cluster);
+  app.add_option("--size", options.size, "With --timeline: bytes for each pair, as 4K or 1M (default: 64K)")
+      ->type_name("BYTES")
+      ->needs(timeline)
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
   app.add_option("--ranks", options.rank_lists,
                  "Ranks and rails of a cluster with these numbers of ranks on its nodes")
       ->type_name("A,B,...")
@@ -117,6 +131,9 @@ void declare(CLI::App& app, Options& options) {
       "  epccl-topo                            this machine\n"
       "  epccl-topo --xml node.xml --matrix    path classes of a recorded machine\n"
       "  epccl-topo --xml node.xml --cluster 4 ranks, rails and predicted times of 4 such nodes\n"
+      "  epccl-topo --cluster 2 --ranks-per-node 4 --timeline run.svg --size 1M\n"
+      "                                        a picture of an alltoall of 1 MiB a pair on two of this "
+      "machine\n"
       "  epccl-topo --nics                     network devices and ports, as ibv_devinfo; also with --json\n"
       "  epccl-topo --check --cluster 4        what a run on 4 nodes like this would use and lack\n"
       "  epccl-topo --ranks 3,5                3 ranks on one node like this, 5 on another");
@@ -156,6 +173,14 @@ Result<tools::Forecast> forecast(const topology::Machine& machine, const Planned
     return error(Code::invalid_argument, "times are predicted for equal nodes only");
   EPCCL_ASSIGN(const auto config, runtime::read_comm_config({}));
   return tools::make_forecast(machine, planned.rails, config);
+}
+
+Status write_timeline(const Options& options, const topology::Machine& machine, const Planned& planned) {
+  EPCCL_ASSIGN(const auto config, runtime::read_comm_config({}));
+  EPCCL_ASSIGN(const std::string picture, tools::draw_alltoall(machine, planned.rails, config, options.size));
+  std::ofstream file(options.timeline, std::ios::binary);
+  if (!(file << picture << std::flush)) return system_error(errno, "writing " + options.timeline);
+  return {};
 }
 
 std::string dump(const nlohmann::ordered_json& json) {
@@ -241,6 +266,8 @@ Result<int> run(const Options& options) {
   if (options.wants_cluster()) {
     EPCCL_ASSIGN(planned, plan_cluster(options, *machine));
   }
+  // First, so that its errors do not stand beneath what fills the screen.
+  if (!options.timeline.empty()) EPCCL_TRY(write_timeline(options, *machine, *planned));
   const auto* shown = planned ? &*planned : nullptr;
   EPCCL_TRY(print(options.json ? as_json(options, *machine, shown) : as_text(options, *machine, shown)));
   // After the rest, which is there at once.

@@ -200,8 +200,23 @@ TEST(Forecast, LargerChunksAreTakenWherePlansWouldHaveTooManySteps) {
   EXPECT_EQ(small.chunk_bytes, small.library_chunk_bytes);
   EXPECT_GT(large.chunk_bytes, large.library_chunk_bytes);
   expect_says(format_forecast(forecast), "chunks of 128 KiB as the library, but of ");
-  EXPECT_LT(large.two_stage_seconds, 1.1 * large.flat_seconds)
-      << "rounding of many small messages adds nothing";
+  const auto by_flat = [](const Prediction& it) { return it.two_stage_seconds / it.flat_seconds; };
+  const Prediction& whole = forecast.predictions[1];  // by the library's own chunks
+  EXPECT_EQ(whole.chunk_bytes, whole.library_chunk_bytes);
+  EXPECT_LT(by_flat(large), 1.1 * by_flat(whole)) << "rounding of many small messages adds nothing";
+}
+
+// 512 KiB a chunk where the library has 128: its four messages cost four times as much as one.
+TEST(Forecast, LargerChunksCostWhatThoseDoThatTheyStandFor) {
+  const Forecast own = forecast_of(host_machine(), 28, 1), larger = forecast_of(host_machine(), 63, 1);
+  const auto of_a_peer = [](const Forecast& forecast) {
+    const Prediction& it = forecast.predictions[2];
+    return it.two_stage_seconds / (forecast.nodes - 1);
+  };
+  ASSERT_EQ(own.predictions[2].chunk_bytes, own.predictions[2].library_chunk_bytes);
+  ASSERT_EQ(larger.predictions[2].chunk_bytes, 4 * larger.predictions[2].library_chunk_bytes);
+  EXPECT_NEAR(of_a_peer(larger) / of_a_peer(own), 1, 0.05);
+  EXPECT_EQ(larger.predictions[2].two_stage_messages * 27, own.predictions[2].two_stage_messages * 62);
 }
 
 TEST(Forecast, OneMessageUnderWayIsNotRoundedUp) {

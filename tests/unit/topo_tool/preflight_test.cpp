@@ -330,6 +330,32 @@ TEST(CheckOption, ExitCodeIsTheVerdict) {
                                                        : "A run cannot work: ");
 }
 
+// What srun -N2 -n 8 sets.
+constexpr const char* by_srun =
+    "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0 ";
+
+TEST(CheckOption, RanksOfSeveralNodesThatAreToldNoPlaceToMeetEndWith2) {
+  const Outcome nowhere = run_program(by_srun, "--check --cluster 2 --ranks-per-node 1");
+  EXPECT_EQ(nowhere.exit_code, 2) << nowhere.output;
+  expect_says(nowhere.output,
+              "stops  launcher       started by slurm, as rank 0 of 8; rank 0: slurm started "
+              "8 ranks on several nodes and names no place to meet: set MASTER_ADDR");
+  const Outcome there = run_program(std::string(by_srun) + "MASTER_ADDR=localhost MASTER_PORT=29500 ",
+                                    "--check --cluster 2 --ranks-per-node 1");
+  expect_says(there.output,
+              "fine   launcher       started by slurm, as rank 0 of 8; ranks meet at port 29501");
+  const Outcome elsewhere = run_program(std::string(by_srun) + "MASTER_ADDR=203.0.113.9 MASTER_PORT=29500 ",
+                                        "--check --cluster 2 --ranks-per-node 1");
+  expect_says(elsewhere.output, "hurts  launcher ");
+  expect_says(elsewhere.output, "but 203.0.113.9 is no address of this machine, where rank 0 is");
+}
+
+TEST(CheckOption, EnvironmentOfALauncherThatContradictsItselfEndsWith2) {
+  const Outcome half = run_program("OMPI_COMM_WORLD_SIZE=4 ", "--check");
+  EXPECT_EQ(half.exit_code, 2) << half.output;
+  expect_says(half.output, "OMPI_COMM_WORLD_SIZE is set but OMPI_COMM_WORLD_RANK is not");
+}
+
 TEST(CheckOption, MemoryThatCannotBeMadeEndsWith2) {
   const Outcome small = run_program("ulimit -f 2048; ", "--check --cluster 1 --ranks-per-node 2");
   EXPECT_EQ(small.exit_code, 2) << small.output;

@@ -1,4 +1,9 @@
 // What epccl-topo prints, and how it ends.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "run_tool.hpp"
@@ -137,8 +142,32 @@ TEST(TopoTool, WrongUsageIsALineThatNamesTheOption) {
 TEST(TopoTool, HelpExplainsItself) {
   const Outcome outcome = run_tool("--help");
   EXPECT_EQ(outcome.exit_code, 0);
-  for (const char* option : {"--xml", "--json", "--matrix", "--cluster", "--ranks"})
+  for (const char* option : {"--xml", "--json", "--matrix", "--cluster", "--ranks", "--timeline"})
     EXPECT_NE(outcome.output.find(option), std::string::npos) << option;
+}
+
+std::string whole_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(TopoTool, DrawsWhatTheLibraryTakes) {
+  const std::string file = testing::TempDir() + fmt::format("epccl_timeline_{}.svg", getpid());
+  const std::string drawn = " --timeline '" + file + "'",
+                    arguments = xml("nccl-oci-h100.xml") + "--cluster 2" + drawn;
+  const Outcome outcome = run_tool(arguments + " --size 4K");
+  EXPECT_EQ(outcome.exit_code, 0);
+  expect_says(outcome.output, "Predicted alltoall of 2 x 8 ranks");
+  expect_says(whole_file(file), ": 16 ranks on 2 nodes, ");
+  expect_says(run_program("EPCCL_ALGO=two_stage ", arguments).output, "EPCCL_ALGO=two_stage");
+  expect_says(whole_file(file), "two_stage: 16 ranks");
+  expect_says(run_tool(xml("nccl-oci-h100.xml") + "--cluster 40" + drawn, true).output,
+              "a picture up to 100000");
+  unlink(file.c_str());
+  EXPECT_NE(run_tool("--cluster 2 --timeline /nowhere/run.svg").exit_code, 0);
+  expect_says(run_tool("--cluster 2 --timeline /nowhere/run.svg", true).output, "writing /nowhere/run.svg: ");
+  expect_says(run_tool("--timeline run.svg", true).output, "requires --cluster");
+  expect_says(run_tool("--cluster 2 --timeline run.svg --size 0", true).output, "--size");
 }
 
 }  // namespace
