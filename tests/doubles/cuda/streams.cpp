@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "looks.hpp"
 #include "state.hpp"
 
 namespace fake_cuda {
@@ -74,7 +75,7 @@ CUresult spoil(CUstream stream, CUresult result) {
 }
 
 CUresult sleep_until(const std::function<bool()>& is_true) {
-  while (!is_true()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  look_until(is_true);
   return CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "fake_driver.hpp"
+#include "looks.hpp"
 #include "state.hpp"
 
 namespace fake_cuda {
@@ -191,8 +192,7 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t va
   std::atomic<uint64_t>* word = nullptr;
   if (const CUresult result = word_at(address, word); result != CUDA_SUCCESS) return result;
   return submit(stream, [word, value] {
-    while (static_cast<int64_t>(word->load() - value) < 0)
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    look_until([word, value] { return static_cast<int64_t>(word->load() - value) >= 0; });
     return CUDA_SUCCESS;
   });
 }
@@ -225,8 +225,8 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpP
   return submit(stream, [list] {
     for (const Operation& each : list) {
       if (!each.waits) each.word->store(each.value);
-      while (each.waits && static_cast<int64_t>(each.word->load() - each.value) < 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (each.waits)
+        look_until([&each] { return static_cast<int64_t>(each.word->load() - each.value) >= 0; });
     }
     return CUDA_SUCCESS;
   });

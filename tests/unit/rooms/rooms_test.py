@@ -53,7 +53,8 @@ def included(path):
                 break
 
 
-CODE = sources("src", "topology", "transports", "bindings", "tools", "perf")
+FOLDERS = ("src", "topology", "transports", "bindings", "tools", "perf", "tests", "include")
+CODE = sources(*FOLDERS[:6])
 
 
 class Rooms(unittest.TestCase):
@@ -108,6 +109,22 @@ class Files(unittest.TestCase):
         for path in CODE:
             walk(path, [])
         self.assertEqual([], circles)
+
+    def test_that_comments_and_documents_name_are_there(self):
+        """`folder/file.hpp` in a comment, `src/folder` in a document."""
+        names = [str(path) for path in sources(*FOLDERS)]
+        gone = [
+            f"{path}: {name}"
+            for path in sources(*FOLDERS)
+            for comment in re.findall(r"//.*", (TREE / path).read_text())
+            for name in re.findall(r"\b[a-z]\w*/[\w/]+\.[chp]+pp\b", comment)
+            if not any(f"/{it}".endswith(f"/{name}") for it in names)
+        ]
+        for path in [TREE / "README.md", TREE / "CONTRIBUTING.md", *sorted((TREE / "docs").glob("*.md"))]:
+            if path.name != "performance-history.md":  # which speaks of what was, too
+                places = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*\w)`(?!\s+of a build)", path.read_text())
+                gone += [f"{path.name}: {place}" for place in places if not (TREE / place).exists()]
+        self.assertEqual([], gone)
 
 
 if __name__ == "__main__":
