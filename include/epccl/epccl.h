@@ -42,8 +42,7 @@
  * epcclInvalidUsage, and the capture goes on. docs/cuda.md.
  *
  * Threads: several communicators may be driven by several threads, and several by one (in groups: see epcclGroupStart). Calls
- * on one communicator must not overlap, except epcclCommAbort(), epcclCommRevoke() and epcclCommGetAsyncError(), which any
- * thread may call at any time.
+ * on one communicator must not overlap, except those of functions that say "any thread": these may be called at any time.
  */
 #ifndef EPCCL_EPCCL_H_
 #define EPCCL_EPCCL_H_
@@ -106,18 +105,19 @@ typedef struct {
 EPCCL_API epcclResult_t epcclGetVersion(int* version);
 
 /** Has EPCCL_DEBUG, EPCCL_DEBUG_SUBSYS and EPCCL_DEBUG_FILE read from the environment again, here: for programs that change them
- *  while they run. Other settings stay as they were read. Any thread, at any time that nobody changes the environment. Cannot fail. */
+ *  while they run. Other settings stay as they were read. Any thread, at any time that nobody changes the environment.
+ *  epcclSystemError: there is no memory for that; then the next line that is logged reads them. */
 EPCCL_API epcclResult_t epcclResetDebugInit(void);
 
 /** A sentence for a code. Never NULL; static. */
 EPCCL_API const char* epcclGetErrorString(epcclResult_t result);
 
 /** What went wrong in the calling thread's last failing call, or, where that thread has none, in `comm`'s background
- *  work (`comm` may be NULL). Never NULL; valid until the thread's next EPCCL call. */
+ *  work (`comm` may be NULL). Never NULL; valid until the thread's next EPCCL call. Any thread. */
 EPCCL_API const char* epcclGetLastError(epcclComm_t comm);
 
 /** The reason of the failure whose text epcclGetLastError(comm) gives, of this rank or as another one told it. epcclReasonNone also:
- *  there is no failure. A later version may give others. Cannot fail. */
+ *  there is no failure. A later version may give others. Cannot fail. Any thread. */
 EPCCL_API epcclReason_t epcclGetLastErrorReason(epcclComm_t comm);
 
 /** Makes an id and opens the rendezvous it names in this process; call it on one rank (or in a process that lives as long
@@ -146,8 +146,10 @@ EPCCL_API epcclResult_t epcclCommInitRankConfig(epcclComm_t* comm, int nranks, e
 
 /** Joins the communicator of all processes that a launcher started: epccl-run, torchrun, Slurm, Open MPI, MPICH or PMI(x), whose
  *  environment tells rank and number of ranks; without a launcher this process is the only rank. Rank 0 makes the unique id and
- *  shares it within EPCCL_TIMEOUT (EPCCL_STORE, EPCCL_COMM_ID, or what the launcher offers: docs/configuration.md). `config` may
- *  be NULL. Collective over these processes: each makes as many calls of this function as every other. `*comm` is NULL on error. */
+ *  shares it within EPCCL_TIMEOUT: by EPCCL_STORE, EPCCL_COMM_ID, MASTER_ADDR and MASTER_PORT (those of several nodes need one of these,
+ *  best the last: README.md), or what the launcher offers (docs/configuration.md). `config` may be NULL. Collective over these processes:
+ *  each makes as many calls of this function as every other. `*comm` is NULL on error. epcclInvalidUsage also: the launcher's variables
+ *  contradict each other, or nothing says where ranks can meet; the text tells what to set. */
 EPCCL_API epcclResult_t epcclCommInitLauncher(epcclComm_t* comm, epcclConfig_t* config);
 
 /** As epcclCommInitRankConfig with `nId` ids (1 <= nId <= nranks), the same ones in the same order on every rank. All ranks meet at the
@@ -182,7 +184,7 @@ EPCCL_API epcclResult_t epcclCommFinalize(epcclComm_t comm);
 EPCCL_API epcclResult_t epcclCommDestroy(epcclComm_t comm);
 
 /** Ends all work of `comm` with an error, here and on its other ranks, and frees it once no thread is inside a call on
- *  it. Any thread may call it while another one blocks in a collective, a split, a shrink or a finalize, or still makes `comm`;
+ *  it. Any thread may call it, also while another one blocks in a collective, a split, a shrink or a finalize, or still makes `comm`;
  *  that call then returns epcclRemoteError. Other ranks' calls fail, too. Not through a group. */
 EPCCL_API epcclResult_t epcclCommAbort(epcclComm_t comm);
 
@@ -199,7 +201,7 @@ EPCCL_API epcclResult_t epcclRemainsFree(epcclRemains_t remains);
  *  (at the return, or, of a nonblocking communicator, when epcclCommGetAsyncError no longer says epcclInProgress) it can be
  *  split, shrunk, destroyed or aborted; what moves data returns epcclInvalidUsage, finalize and another revoke (which a finalized
  *  communicator refuses, too) epcclInvalidArgument. Every rank that goes on to split or shrink must call it, once. `revokeFlags`:
- *  EPCCL_REVOKE_DEFAULT. epcclInvalidUsage inside a group. */
+ *  EPCCL_REVOKE_DEFAULT. epcclInvalidUsage inside a group. Any thread. */
 EPCCL_API epcclResult_t epcclCommRevoke(epcclComm_t comm, int revokeFlags);
 #define EPCCL_REVOKE_DEFAULT 0x00
 
@@ -210,8 +212,9 @@ EPCCL_API epcclResult_t epcclCommRevoke(epcclComm_t comm, int revokeFlags);
 EPCCL_API epcclResult_t epcclCommSplit(epcclComm_t comm, int color, int key, epcclComm_t* newcomm, epcclConfig_t* config);
 #define EPCCL_SPLIT_NOCOLOR (-1)
 
-/** Makes a communicator of the ranks of `comm` that are not in `excludeRanksList` (`excludeRanksCount` >= 1 entries, the same on
- *  all who call), in their old order. Exactly those ranks call it; the others may be dead, also the one whose process made the id.
+/** Makes a communicator of the ranks of `comm` that are not in `excludeRanksList` (`excludeRanksCount` >= 1 entries, the same
+ *  ranks on all who call, in any order, and one may occur twice), in their old order. Exactly those ranks call it; the others may be dead, also
+ *  the one whose process made the id.
  *  `config` NULL: the parent's. `*newcomm` is NULL on error; it may be tried again, with another list, say: epcclCommGetLostRanks() tells
  *  what is known. epcclRemoteError within some seconds: a rank that is to come has died, and the process that made the id lives, or they
  *  are on this rank's node (whose processes can be seen: not with EPCCL_CMA=0), or it is the first of those that are to come.
@@ -249,22 +252,23 @@ EPCCL_API epcclResult_t epcclCommShrinkBeside(epcclComm_t comm, int* excludeRank
 EPCCL_API epcclResult_t epcclCommGetLostRanks(epcclComm_t comm, int* ranks, int capacity, int* count);
 
 /** epcclInProgress while something is under way on a nonblocking communicator, or `comm` is still being made; then the first error of
- *  `comm`'s background or remote work (epcclGetLastError(comm) has its text), epcclSuccess while there is none. Never blocks. */
+ *  `comm`'s background or remote work (epcclGetLastError(comm) has its text), epcclSuccess while there is none. Never blocks; any
+ *  thread. */
 EPCCL_API epcclResult_t epcclCommGetAsyncError(epcclComm_t comm, epcclResult_t* asyncError);
 
 /** epcclSuccess when no call on `comm` is under way, epcclInProgress otherwise: calls in other threads, in streams and in the
- *  background count, and started ones (ep.h), but not those of a group that is still open. Never blocks; any thread may call it. */
+ *  background count, and started ones (ep.h), but not those of a group that is still open. Never blocks; any thread. */
 EPCCL_API epcclResult_t epcclCommQuery(epcclComm_t comm);
 
 /** Calls on `comm` that begin from now on wait `seconds` for a silent rank (infinity: as long as it takes; a dead rank ends them all
  *  the same), instead of config.timeout; <= 0 restores config.timeout. For this rank alone: ranks may differ. Never blocks; any
- *  thread may call it, and a call that is in progress keeps what it began with. Communicators that are made of `comm` later without a
+ *  thread; a call that is in progress keeps what it began with. Communicators that are made of `comm` later without a
  *  config have it, too; to make them takes no shorter waits than that, unless it is infinity. Ending `comm` is not affected, nor are
  *  replays of graphs whose kernels make the call: those keep config.timeout. epcclInvalidArgument: `seconds` is not a number. */
 EPCCL_API epcclResult_t epcclCommSetTimeout(epcclComm_t comm, double seconds);
 
-/** Number of ranks. As the two below it is local, never blocks, and may be asked of a communicator that was
- *  finalized, or has failed since it was made. */
+/** Number of ranks. As the two below it is local, never blocks, any thread may ask, and of a communicator that was finalized, or has
+ *  failed since it was made, too. */
 EPCCL_API epcclResult_t epcclCommCount(epcclComm_t comm, int* count);
 /** This rank: 0 <= rank < number of ranks. */
 EPCCL_API epcclResult_t epcclCommUserRank(epcclComm_t comm, int* rank);
@@ -291,7 +295,7 @@ EPCCL_API epcclResult_t epcclMemFree(void* ptr);
 
 /** Announces a buffer that will be used often. Memory of epcclMemAlloc is mapped by peers at first use in any case; other
  *  memory gains nothing on the host device. `*handle` goes to epcclCommDeregister, and is NULL on error. Local. A buffer may be
- *  registered more than once; each registration has a handle of its own. */
+ *  registered more than once; each registration has a handle of its own. Any thread, as with the four below. */
 EPCCL_API epcclResult_t epcclCommRegister(epcclComm_t comm, void* buff, size_t size, void** handle);
 /** Ends a registration of epcclCommRegister(); the buffer stays. Not collective. epcclInvalidArgument: `handle` is none of `comm`'s,
  *  or was ended. */
@@ -440,11 +444,11 @@ EPCCL_API epcclResult_t epcclScatter(const void* sendbuff, void* recvbuff, size_
 
 /** Makes an operation that multiplies this rank's input by a scalar of type `datatype`, then adds. Ranks may have different
  *  scalars. For collectives of `comm` and `datatype` only (epcclInvalidArgument otherwise). Device scalars must stay until these are
- *  complete. Local. epcclInvalidArgument: `scalar` is NULL, or `residence` unknown. */
+ *  complete. Local; any thread. epcclInvalidArgument: `scalar` is NULL, or `residence` unknown. */
 EPCCL_API epcclResult_t epcclRedOpCreatePreMulSum(epcclRedOp_t* op, void* scalar, epcclDataType_t datatype,
                                                   epcclScalarResidence_t residence, epcclComm_t comm);
-/** Forgets the operation; collectives that were called with it still run. epcclInvalidArgument: `op` is one of those that are always
- *  there, or was made for another communicator. */
+/** Forgets the operation; collectives that were called with it still run. Any thread. epcclInvalidArgument: `op` is one of those that
+ *  are always there, or was made for another communicator. */
 EPCCL_API epcclResult_t epcclRedOpDestroy(epcclRedOp_t op, epcclComm_t comm);
 
 #ifdef __cplusplus

@@ -15,7 +15,8 @@ const std::vector<Entry>& table() {
        "it gives up "
        "with an error that names the peer. A machine that answers nothing at all is given up after about "
        "three "
-       "quarters of it."},
+       "quarters of it. In a collective time in which the process itself was stopped, as a suspended job's, "
+       "does not count."},
       {"EPCCL_WAIT_WARNING", "60", "seconds",
        "A rank that has waited so long for others, in joining or in a collective, says at WARN for whom, and "
        "what is known of them; again whenever it has been twice as long. 0: it says nothing before it gives "
@@ -54,7 +55,9 @@ const std::vector<Entry>& table() {
        "another rank makes (as its launcher tells, or where that address is not of its machine) is at the "
        "address of EPCCL_SOCKET_IFNAME. Ranks of several nodes that share no other means "
        "of "
-       "meeting also use it to find rank 0, at one of the eight ports after it."},
+       "meeting also use it to find rank 0, at one of the eight ports after it. Jobs at one time need a port "
+       "each; MASTER_ADDR and "
+       "MASTER_PORT (README.md, Several nodes) serve several."},
       {"EPCCL_SOCKET_IFNAME", "", "list of interface name prefixes",
        "Network interfaces for the rendezvous and the tcp transport, first match wins: `eth,ib` by prefix, "
        "`=eth0` exactly, "
@@ -93,12 +96,10 @@ const std::vector<Entry>& table() {
        "whose ranks come later than 10 s after it (or a quarter of the timeout) returns all the same, and "
        "its stream waits. 0: none. Nor do "
        "calls of communicators that are not blocking wait, if epcclConfig_t.firstCalls is not 1."},
-      {"EPCCL_CUDA_AHEAD", "0", "integer 0..2",
+      {"EPCCL_CUDA_AHEAD", "0", "0|1",
        "When queues of a GPU are given calls for which streams wait, on one node: `0`: when the stream has "
        "come; `1`: once all "
-       "ranks have called and the communicator's call before is over; `2`: collectives also while that one "
-       "runs, first calls "
-       "too. Ranks may differ."},
+       "ranks have called and the communicator's call before is over. Ranks may differ."},
       {"EPCCL_CUDA_SIGNALS", "auto", "auto|driver",
        "How queues of a GPU wait for each other at the end of a call whose stream waits. `auto`: where the "
        "ranks of one node share a GPU that "
@@ -276,24 +277,32 @@ const std::vector<Entry>& table() {
        "system's."},
 
       {"EPCCL_RANK", "", "integer",
-       "This process's rank. Set by epccl-run; may be set by hand, with EPCCL_STORE or EPCCL_COMM_ID."},
+       "This process's rank. Set by epccl-run; may be set by hand, with MASTER_ADDR and MASTER_PORT, "
+       "EPCCL_STORE or EPCCL_COMM_ID."},
       {"EPCCL_WORLD_SIZE", "", "integer", "Number of ranks of the job. Set together with EPCCL_RANK."},
       {"EPCCL_LOCAL_RANK", "", "integer",
        "This process's place among the ranks of its node. Set by epccl-run."},
       {"EPCCL_STORE", "", "directory",
-       "Private directory, shared by all ranks of one job and by no other, through which they find rank 0. "
-       "Set by "
-       "epccl-run; on several machines a directory of a shared file system, which is asked four times a "
-       "second "
-       "what has changed, past what a machine remembers of it (NFS's acdirmin). Unset, ranks of one machine "
-       "meet "
-       "by what their launcher gives to one job only: its number for the job (Slurm, Open MPI, PMIx), or its "
-       "process above them (MPICH); where they see neither (started by hand, or under MPICH each in a "
-       "container), an error asks for this."},
+       "Private directory, shared by all ranks of one job, through which they find rank 0. Set by epccl-run; "
+       "on several machines a "
+       "directory of a shared file system, which is asked four times a second what has changed, past what a "
+       "machine remembers of it "
+       "(NFS's acdirmin). Jobs that their launcher tells apart (by Slurm's step, Open MPI's, PMIx's, PALS's "
+       "or Flux's number, torchrun's "
+       "`--rdzv-id`), or EPCCL_JOB_KEY, do not meet in one directory; those of MPICH in one allocation, and "
+       "ranks that are started by "
+       "hand, need one for each job. Unset, and without MASTER_ADDR and MASTER_PORT, ranks of one machine "
+       "meet by what their launcher "
+       "gives to one job only: its number for the job (Slurm, Open MPI, PMIx), or its process above them "
+       "(MPICH); where they see neither "
+       "(started by hand, or under MPICH each in a container), an error asks for this. They meet in a "
+       "directory `epccl-UID-...` under "
+       "TMPDIR, which stays where they are killed meanwhile, until a run of this user removes it after a "
+       "day."},
       {"EPCCL_MASTER_PORT", "", "port",
-       "Port at MASTER_ADDR on which rank 0 hands out the id of the rendezvous under torchrun. Unset: the "
-       "first free "
-       "one of the eight after MASTER_PORT."},
+       "Port at MASTER_ADDR on which rank 0 hands out the id of the rendezvous, whatever launcher has set "
+       "that, or who. Unset: the first "
+       "free one of the eight after MASTER_PORT."},
       {"EPCCL_JOB_KEY", "", "text",
        "Mixed into what tells jobs apart, and into the key under which rank 0 hands out the id over TCP (at "
        "any address of its machine, where "

@@ -48,6 +48,26 @@ Finding settings(const PreflightFacts& facts) {
           "mend or unset that variable (docs/configuration.md)"};
 }
 
+Finding launcher(const PreflightFacts& facts) {
+  constexpr const char* topic = "launcher";
+  if (!facts.launcher.ok())
+    return {Verdict::stops, topic, facts.launcher.status().message(), "mend or unset these variables"};
+  if (facts.launcher->empty())
+    return fine(topic, facts.nodes == 1
+                           ? "none started this process"
+                           : "none started this process: how ranks of several nodes would meet is "
+                             "seen where it starts this, too (srun epccl-topo --check ...)");
+  const std::string by = fmt::format("started by {}", *facts.launcher);
+  if (facts.alone) return fine(topic, by);
+  if (!facts.meeting_place.ok())
+    return {Verdict::stops, topic, fmt::format("{}; {}", by, facts.meeting_place.status().message()),
+            "README.md, Several nodes"};
+  const std::string found = fmt::format("{}; ranks meet at {}", by, *facts.meeting_place);
+  if (facts.meeting_doubt.empty()) return fine(topic, found);
+  return {Verdict::hurts, topic, fmt::format("{}; but {}", found, facts.meeting_doubt),
+          "only where addresses are translated between nodes may it stay so"};
+}
+
 Finding network(const PreflightFacts& facts) {
   const std::string found = fmt::format("{} between nodes: {}", facts.network, facts.network_why);
   if (facts.network == "none" && facts.nodes > 1)
@@ -269,9 +289,9 @@ std::vector<Finding> judge(const PreflightFacts& facts) {
   if (!facts.settings.ok())
     return {settings(facts),      address(facts), host_name(facts), shared_memory(facts),
             shm_directory(facts), device(facts),  ranks(facts),     cores(facts)};
-  std::vector<Finding> findings{settings(facts),      network(facts),       address(facts),
-                                host_name(facts),     shared_memory(facts), peer_memory(facts),
-                                shm_directory(facts), memory(facts),        device(facts)};
+  std::vector<Finding> findings{
+      settings(facts),      network(facts),     address(facts),       host_name(facts), launcher(facts),
+      shared_memory(facts), peer_memory(facts), shm_directory(facts), memory(facts),    device(facts)};
   if (sends_gpu_memory(facts)) findings.push_back(gpu_memory(facts));
   for (const Finding& finding : {ranks(facts), cores(facts), locked_memory(facts), open_files(facts)})
     findings.push_back(finding);

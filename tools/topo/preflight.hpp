@@ -33,6 +33,12 @@ struct PreflightFacts {
   bool loopback_only = false;                   // that address is no one else's
   Result<std::string> host = std::string();     // this machine's name, or why there is none
 
+  // What started this process, as ranks would be.
+  Result<std::string> launcher = std::string();  // "slurm, as rank 1 of 8"; "": nothing; or what is wrong
+  bool alone = false;                            // as the only rank
+  Result<std::string> meeting_place = std::string();  // of such ranks, or why they cannot meet
+  std::string meeting_doubt;                          // why they may not find rank 0; ""
+
   // Inside the node.
   Status shared_memory;               // whether memory to share can be made, as much as such a run shares
   Status peers_open_it;               // whether another process can open it

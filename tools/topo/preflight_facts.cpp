@@ -21,6 +21,7 @@
 #include "base/settings.hpp"
 #include "device/gpus.hpp"
 #include "device/host/host_memory.hpp"
+#include "runtime/bootstrap/launch_env.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
 #include "transports/shm/hand_over.hpp"
@@ -143,6 +144,22 @@ Status peer_memory() {
   return status;
 }
 
+void gather_launcher(PreflightFacts& facts) {
+  const auto found = runtime::launch_environment();
+  if (!found.ok()) facts.launcher = found.status();
+  if (!found.ok() || !found->has_value()) return;
+  const runtime::LaunchEnv& env = **found;
+  facts.launcher = fmt::format("{}, as rank {} of {}", env.launcher, env.rank, env.ranks);
+  facts.alone = env.ranks == 1;
+  const auto place = runtime::meeting_place(env);
+  if (!place.ok()) {
+    facts.meeting_place = place.status();
+    return;
+  }
+  facts.meeting_place = place->where;
+  facts.meeting_doubt = place->doubt;
+}
+
 void gather_network(PreflightFacts& facts) {
   const auto config = runtime::read_comm_config({});
   facts.settings = config.ok() ? Status() : config.status();
@@ -200,6 +217,7 @@ PreflightFacts gather_facts(const topology::Machine& machine, int nodes, int ran
   facts.nodes = nodes;
   facts.ranks_per_node = ranks_per_node;
   facts.peer_memory = peer_memory();  // first: the fewer threads, the better to fork
+  gather_launcher(facts);
   gather_network(facts);
   try_shared_memory(facts);
   facts.later_user_namespace = in_later_user_namespace();

@@ -18,11 +18,15 @@ namespace epccl::runtime {
 ///   rank r: takes an answer to its own nonce only (an older one is a dead job's), and removes it
 ///   rank 0: is done when every answer was taken
 ///
+/// Where `job` is not empty the names have it behind "ask." and "id.": jobs with one directory do not meet.
 /// Files appear by rename, whole, readable by the user only.
 struct IdStore {
   std::string directory;
-  bool create = false;  // make it (0700) if it is not there, and remove it when it is empty afterwards
+  bool create = false;   // make it (0700) if it is not there, and remove it when it is empty afterwards
+  std::string job = {};  // letters and digits that mark this job, the same on all its ranks; or ""
 
+  /// Whether there is such a directory, and only this user writes there.
+  Status look() const;
   Status give(const UniqueId& id, int ranks, int attempt, double timeout) const;
   Result<UniqueId> take(int rank, int attempt, double timeout) const;
 };
@@ -43,6 +47,10 @@ struct IdHandOut {
 
   Status give(const UniqueId& id, int ranks, double timeout) const;
   Result<UniqueId> take(int rank, double timeout) const;
+
+  /// Why nobody may find rank 0, where it is this process: no address of that host is this machine's. It need not be wrong (addresses
+  /// are translated). "" where there is no such doubt.
+  std::string doubt_about_host() const;
 };
 
 }  // namespace epccl::runtime

@@ -270,16 +270,26 @@ Status IdHandOut::give(const UniqueId& id, int ranks, double timeout) const {
   const double deadline = now_seconds() + timeout;
   Counter counter(id, derive_key(identity), ranks);
   Overdue overdue(0, timeout);
+  const auto missing = [&] {
+    const std::string doubt = doubt_about_host();
+    return fmt::format("missing: {}{}{}", counter.missing(), doubt.empty() ? "" : "; ", doubt);
+  };
   while (counter.left() > 0 && now_seconds() < deadline) {
     counter.serve(listener.get(), deadline);
-    overdue.look([&] {
-      return fmt::format("for ranks to come to {} for the id; missing: {}", host, counter.missing());
-    });
+    overdue.look([&] { return fmt::format("for ranks to come to {} for the id; {}", host, missing()); });
   }
   if (counter.left() == 0) return {};
   return error(Code::remote_error, Reason::timeout,
-               "rank 0: {} of {} ranks came to {} for the id within {} s; missing: {}",
-               ranks - counter.left(), ranks, host, timeout, counter.missing());
+               "rank 0: {} of {} ranks came to {} for the id within {} s; {}", ranks - counter.left(), ranks,
+               host, timeout, missing());
+}
+
+std::string IdHandOut::doubt_about_host() const {
+  const auto addresses = net::resolve(host, 0);
+  if (!addresses.ok() || std::ranges::any_of(*addresses, net::is_of_this_machine)) return "";
+  const std::string address = addresses->front().host();
+  return fmt::format("{}{} is no address of this machine, where rank 0 is: name the host of rank 0", host,
+                     address == host ? "" : fmt::format(" ({})", address));
 }
 
 Result<UniqueId> IdHandOut::take(int rank, double timeout) const {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "base/clock.hpp"
@@ -15,6 +16,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/bootstrap/handshake.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
+#include "runtime/bootstrap/old_stores.hpp"
 #include "runtime/bootstrap/overdue.hpp"
 
 namespace epccl::runtime {
@@ -30,16 +32,22 @@ struct Reply {
 };
 static_assert(sizeof(Reply) == 160);
 
-std::string ask_name(int attempt, int rank) {
-  return fmt::format("ask.{}.{}", attempt, rank);
-}
-std::string id_name(int attempt, int rank) {
-  return fmt::format("id.{}.{}", attempt, rank);
-}
+/// What the files of one job and attempt are called.
+class Names {
+ public:
+  Names(const IdStore& store, int attempt)
+      : tail_(fmt::format("{}{}{}.", store.job, store.job.empty() ? "" : ".", attempt)) {}
+
+  std::string ask(int rank) const { return fmt::format("ask.{}{}", tail_, rank); }
+  std::string id(int rank) const { return fmt::format("id.{}{}", tail_, rank); }
+
+ private:
+  std::string tail_;
+};
 
 /// Opens the directory, after making it if asked to. It must be the user's own, and writable by nobody else:
 /// otherwise whoever writes there could send the ranks to a rendezvous of his own.
-Result<UniqueFd> open_directory(const IdStore& store) {
+Result<UniqueFd> open_once(const IdStore& store) {
   if (store.create && mkdir(store.directory.c_str(), 0700) != 0 && errno != EEXIST)
     return system_error(errno, "making " + store.directory);
   const int no_links = store.create ? O_NOFOLLOW : 0;
@@ -56,6 +64,15 @@ Result<UniqueFd> open_directory(const IdStore& store) {
     return error(Code::invalid_usage, "directory {} (mode {:o}) is writable by others: chmod go-w it",
                  store.directory, about.st_mode & 07777u);
   return fd;
+}
+
+/// The same, and keeps a private one from being cleared away while it is open (old_stores.hpp).
+Result<UniqueFd> open_directory(const IdStore& store) {
+  constexpr int tries = 3;  // once removed it is made anew; no file system's idea of links may end that never
+  for (int left = tries;; --left) {
+    EPCCL_ASSIGN(UniqueFd fd, open_once(store));
+    if (!store.create || hold_private_directory(fd.get()) || left == 0) return fd;
+  }
 }
 
 Status write_new_file(int directory, const std::string& name, const void* data, size_t bytes) {
@@ -125,16 +142,32 @@ struct Served {
 };
 
 /// One look at a rank's mailbox.
-Status serve(int directory, const UniqueId& id, int attempt, int rank, Served& served) {
-  const auto ask = read_file<Ask>(directory, ask_name(attempt, rank));
+Status serve(int directory, const UniqueId& id, const Names& names, int rank, Served& served) {
+  const auto ask = read_file<Ask>(directory, names.ask(rank));
   if (ask && ask != served.answered) {
     const Reply reply{*ask, id};
-    EPCCL_TRY(write_file(directory, id_name(attempt, rank), &reply, sizeof reply));
+    EPCCL_TRY(write_file(directory, names.id(rank), &reply, sizeof reply));
     served.answered = ask;
-  } else if (served.answered && !exists(directory, id_name(attempt, rank))) {
+  } else if (served.answered && !exists(directory, names.id(rank))) {
     served.taken = true;
   }
   return {};
+}
+
+/// What else is asked for there, for a rank that nobody met.
+std::string others_in(const IdStore& store, const Names& names) {
+  std::error_code ended;
+  const std::string own = names.ask(0);
+  const std::string ours = own.substr(0, own.rfind('.') + 1);
+  for (std::filesystem::directory_iterator each(store.directory, ended), end; !ended && each != end;
+       each.increment(ended)) {
+    const std::string name = each->path().filename();
+    if (name.starts_with("ask.") && !name.starts_with(ours))
+      return fmt::format(
+          "; {} is there, and not one of {}*: of another job, or of ranks that count communicators otherwise",
+          name, ours);
+  }
+  return "";
 }
 
 std::string missing_in(const std::vector<Served>& served) {
@@ -147,8 +180,13 @@ std::string missing_in(const std::vector<Served>& served) {
 
 }  // namespace
 
+Status IdStore::look() const {
+  return open_directory(*this).status();
+}
+
 Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout) const {
   EPCCL_ASSIGN(const UniqueFd fd, open_directory(*this));
+  const Names names(*this, attempt);
   const double deadline = now_seconds() + timeout;
   std::vector<Served> served(static_cast<size_t>(ranks));
   served[0].taken = true;
@@ -160,7 +198,7 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
     for (int rank = 1; rank < ranks; ++rank) {
       Served& each = served[static_cast<size_t>(rank)];
       if (each.taken) continue;
-      EPCCL_TRY(serve(fd.get(), id, attempt, rank, each).with_context("rank 0: " + directory));
+      EPCCL_TRY(serve(fd.get(), id, names, rank, each).with_context("rank 0: " + directory));
       if (each.taken) --left, wait = first_pause;
     }
     if (left == 0 || now_seconds() >= deadline) break;
@@ -172,18 +210,18 @@ Status IdStore::give(const UniqueId& id, int ranks, int attempt, double timeout)
   // Answers that nobody took: whoever asked has given up, or does.
   for (int rank = 1; rank < ranks; ++rank)
     if (const Served& each = served[static_cast<size_t>(rank)]; each.answered && !each.taken)
-      for (const std::string& name : {ask_name(attempt, rank), id_name(attempt, rank)})
-        unlinkat(fd.get(), name.c_str(), 0);
+      for (const std::string& name : {names.ask(rank), names.id(rank)}) unlinkat(fd.get(), name.c_str(), 0);
   if (create) rmdir(directory.c_str());  // fails while ranks exchange the next id: then they remove it
   if (left == 0) return {};
   return error(Code::remote_error, Reason::timeout,
-               "rank 0: {} of {} ranks came for the id in {} within {} s; missing: {}", ranks - left, ranks,
-               directory, timeout, missing_in(served));
+               "rank 0: {} of {} ranks came for the id in {} within {} s; missing: {}{}", ranks - left, ranks,
+               directory, timeout, missing_in(served), others_in(*this, names));
 }
 
 Result<UniqueId> IdStore::take(int rank, int attempt, double timeout) const {
   const double deadline = now_seconds() + timeout;
-  const std::string ask = ask_name(attempt, rank), answer = id_name(attempt, rank);
+  const Names names(*this, attempt);
+  const std::string ask = names.ask(rank), answer = names.id(rank);
   Nonce nonce;
   randomize(nonce);
   Status asked;

@@ -1,10 +1,12 @@
 #include "runtime/bootstrap/launch_env.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
-#include "base/settings.hpp"
+#include "runtime/bootstrap/ancestors.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -81,13 +83,44 @@ Result<LaunchEnv> read(const Launcher& launcher) {
   return env;
 }
 
-bool present(const Launcher& launcher) {
+/// A batch script that a task submits (sbatch) has all variables of the task, and is none: what stands above it says so.
+bool is_in_batch_script() {
+  if (!proc_has_our_numbers()) return false;
+  for (const Ancestor& each : ancestors())
+    if (each.name == "slurmstepd") return title_of(each.pid).find(".batch]") != std::string::npos;
+  return false;
+}
+
+bool complete(const Launcher& launcher) {
   if (launcher.also && !variable(launcher.also)) return false;
-  const bool rank = variable(launcher.rank), ranks = variable(launcher.ranks);
+  if (!variable(launcher.rank) || !variable(launcher.ranks)) return false;
+  return std::string_view(launcher.name) != "slurm" || !is_in_batch_script();
+}
+
+bool present(const Launcher& launcher) {
+  if (complete(launcher)) return true;
+  if (launcher.also && !variable(launcher.also)) return false;
   // A batch script of Slurm's has a rank. PMIx servers need not put the size into the environment, and PMI_SIZE alone says
   // nothing; one of the two is a contradiction only where the launcher is known to set both, and nobody else either.
   const std::string_view name = launcher.name;
-  return name == "slurm" || name.starts_with("pmi") ? rank && ranks : rank || ranks;
+  if (name == "slurm" || name.starts_with("pmi")) return false;
+  if (!variable(launcher.rank) && !variable(launcher.ranks)) return false;
+  // Batch scripts of Slurm set WORLD_SIZE beside MASTER_ADDR, for programs that take their rank from SLURM_PROCID.
+  return name != "torchrun" || std::ranges::none_of(launchers, complete);
+}
+
+/// Where torchrun's variables make this another rank than the task of Slurm's that it is, and may be left over from a process that
+/// all tasks come from. Ranks that torchrun starts in a task are at least as many as there are tasks, and may be numbered otherwise.
+Result<std::string> contradiction_of(const LaunchEnv& env) {
+  const auto* slurm = std::ranges::find(launchers, std::string_view("slurm"), &Launcher::name);
+  if (env.launcher != "torchrun" || !complete(*slurm)) return std::string();
+  EPCCL_ASSIGN(const int task, number(*slurm, slurm->rank));
+  EPCCL_ASSIGN(const int tasks, number(*slurm, slurm->ranks));
+  if (env.ranks > tasks || tasks == 1 || (env.rank == task && env.ranks == tasks)) return std::string();
+  return fmt::format(
+      "RANK={} and WORLD_SIZE={} went before SLURM_PROCID={} and {}={}: where all tasks have one RANK, unset "
+      "it and WORLD_SIZE before srun",
+      env.rank, env.ranks, task, slurm->ranks, tasks);
 }
 
 }  // namespace
@@ -96,6 +129,8 @@ Result<std::optional<LaunchEnv>> launch_environment() {
   for (const Launcher& launcher : launchers) {
     if (!present(launcher)) continue;
     EPCCL_ASSIGN(LaunchEnv env, read(launcher));
+    if (auto contradiction = contradiction_of(env); contradiction.ok())
+      env.contradiction = *std::move(contradiction);
     return std::optional(std::move(env));
   }
   // Each rank would be taken for a job of one, and compute on without the others.

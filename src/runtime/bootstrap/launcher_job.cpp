@@ -9,32 +9,36 @@
 #include <fstream>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "base/settings.hpp"
+#include "runtime/bootstrap/ancestors.hpp"
 
 namespace epccl::runtime {
 namespace {
 
-// Equal on all ranks of a job, on every node. Those of batch systems, among others, do not tell two jobs of one allocation apart.
-constexpr const char* job_variables[] = {"SLURM_JOB_ID",        "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
-                                         "PMIX_NAMESPACE",      "PMI_JOBID",     "PBS_JOBID",
-                                         "LSB_JOBID",           "JOB_ID",        "OMPI_MCA_ess_base_jobid",
-                                         "TORCHELASTIC_RUN_ID", "PRTE_LAUNCHED"};
+// What each launcher gives to all ranks of one job alike, whatever brought them to their nodes, and to another job otherwise. Of the
+// variables of a batch system that is so where its own launcher started the ranks, or one that sends its environment to all of them
+// (Hydra does). mpirun and prterun fork the ranks of their own node and have others started by srun, ssh or a batch system's way: some
+// ranks have SLURM_STEP_ID then, or SLURM_JOB_ID, or PBS_JOBID, and some have not. The same goes for ranks with torchrun's variables,
+// and for those that are started by hand.
+constexpr const char* ids_by_torch[] = {"TORCHELASTIC_RUN_ID"};
+// Open MPI makes its job's number of its host's name and its process's, which containers have in common; its key for transports is
+// random.
+constexpr const char* ids_by_openmpi[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                                          "OMPI_MCA_orte_precondition_transports"};
+constexpr const char* ids_by_hydra[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"};
+constexpr const char* ids_by_pmi[] = {"PMI_JOBID",    "PALS_APID", "FLUX_JOB_ID", "PMIX_NAMESPACE",
+                                      "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",   "JOB_ID"};
+constexpr const char* ids_by_pmix[] = {"PMIX_NAMESPACE"};
+// Of ranks that are the tasks of one step.
+constexpr const char* ids_of_step[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"};
 
-// Equal on all ranks of a job on one node: some are where the launcher's process there listens. Open MPI makes its job's number of
-// its host's name and its process's, which containers have in common; its key for transports is random.
-constexpr const char* local_variables[] = {"OMPI_MCA_orte_precondition_transports",
-                                           "PMIX_SERVER_URI2",
-                                           "PMIX_SERVER_URI3",
-                                           "PMIX_SERVER_URI4",
-                                           "PMIX_SERVER_URI41",
-                                           "PMI_PORT",
-                                           "PALS_APID",
-                                           "FLUX_JOB_ID",
-                                           "FLUX_URI"};
+// Equal on all ranks of a job on one node: some are where the launcher's process there listens.
+constexpr const char* local_variables[] = {"PMIX_SERVER_URI2",  "PMIX_SERVER_URI3", "PMIX_SERVER_URI4",
+                                           "PMIX_SERVER_URI41", "PMI_PORT",         "PALS_APID",
+                                           "FLUX_JOB_ID",       "FLUX_URI"};
 
 /// A variable that is different for each job of a machine, where the one beside it is set, too.
 struct JobId {
@@ -60,27 +64,27 @@ constexpr std::string_view processes_of_hydra[] = {"hydra_pmi_proxy", "pmi_proxy
 constexpr std::string_view processes_of_slurm[] = {"slurmstepd"};
 constexpr std::string_view processes_of_pmix[] = {"prterun", "mpirun"};
 
-/// What tells the jobs of a launcher apart: one of these variables, or a process.
+/// What tells the jobs of a launcher apart. On one machine: one of `local_ids`, or a process.
 struct Traces {
   std::string_view launcher;
-  std::span<const JobId> ids;
-  std::span<const std::string_view> processes;
+  std::span<const char* const> ids = {};
+  std::span<const JobId> local_ids = {};
+  std::span<const std::string_view> processes = {};
+  bool may_be_a_step = false;  // its ranks may be tasks that srun started
 };
 constexpr Traces all_traces[] = {
-    {"epccl-run", {}, processes_of_epccl},
-    {"torchrun", {}, processes_of_torch},
-    {"openmpi", ids_of_openmpi, processes_of_openmpi},
-    {"mpich",
-     {},
-     processes_of_hydra},  // it gives its ranks nothing that tells jobs apart, but open descriptors
-    {"slurm", ids_of_slurm, processes_of_slurm},
-    {"pmi", ids_of_pmi, processes_of_hydra},
-    {"pmix", ids_of_pmix, processes_of_pmix},
+    {"epccl-run", {}, {}, processes_of_epccl, true},
+    {"torchrun", ids_by_torch, {}, processes_of_torch, true},
+    {"openmpi", ids_by_openmpi, ids_of_openmpi, processes_of_openmpi},
+    {"mpich", ids_by_hydra, {}, processes_of_hydra},  // else it gives its ranks open descriptors only
+    {"slurm", {}, ids_of_slurm, processes_of_slurm, true},
+    {"pmi", ids_by_pmi, ids_of_pmi, processes_of_hydra},
+    {"pmix", ids_by_pmix, ids_of_pmix, processes_of_pmix},
 };
 
 Traces traces_of(const LaunchEnv& env) {
   const auto found = std::ranges::find(all_traces, env.launcher, &Traces::launcher);
-  return found != std::end(all_traces) ? *found : Traces{env.launcher, {}, {}};
+  return found != std::end(all_traces) ? *found : Traces{.launcher = env.launcher};
 }
 
 bool is_set(const char* variable) {
@@ -90,44 +94,6 @@ bool is_set(const char* variable) {
 
 bool is_there(const JobId& id) {
   return is_set(id.variable) && (id.beside == nullptr || is_set(id.beside));
-}
-
-struct Process {
-  pid_t pid = 0;
-  pid_t parent = 0;
-  std::string name;
-  std::string start_time;  // clock ticks since boot
-};
-
-/// From /proc/PID/stat: "pid (name) state ppid ... starttime(22)". The name may hold anything, even ") ".
-bool read_process(pid_t pid, Process& process) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  if (!std::getline(file, line)) return false;
-  const auto open = line.find('('), close = line.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close < open) return false;
-  process.pid = pid;
-  process.name = line.substr(open + 1, close - open - 1);
-  std::istringstream rest(line.substr(close + 1));
-  std::string field;
-  for (int index = 3; index <= 22 && rest >> field; ++index) {
-    if (index == 4) process.parent = static_cast<pid_t>(std::atoi(field.c_str()));
-    if (index == 22) process.start_time = field;
-  }
-  return !process.start_time.empty();
-}
-
-/// Whether /proc has the numbers that processes have here: it may be that of the PID namespace around this one.
-bool proc_has_our_numbers() {
-  std::ifstream file("/proc/self/status");
-  const std::string own = std::to_string(getpid());
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("NSpid:")) continue;
-    std::istringstream numbers(line.substr(6));  // one for each namespace, from /proc's to the process's own
-    std::string first, next;
-    return numbers >> first && first == own && !(numbers >> next);
-  }
-  return false;
 }
 
 std::string first_line(const char* path) {
@@ -146,15 +112,11 @@ Result<std::string> launcher_process(std::span<const std::string_view> wanted) {
   if (stat("/proc/self/ns/pid", &name_space) != 0)
     return error(Code::invalid_usage, "/proc/self/ns/pid cannot be read");
   std::vector<std::string> seen;
-  constexpr size_t most = 64;
-  for (pid_t pid = getppid(); pid > 0 && seen.size() < most;) {
-    Process process;
-    if (!read_process(pid, process)) break;
-    if (std::ranges::find(wanted, process.name) != wanted.end())
-      return fmt::format("process {} started {} in PID namespace {} of boot {}", pid, process.start_time,
+  for (const Ancestor& each : ancestors()) {
+    if (std::ranges::find(wanted, each.name) != wanted.end())
+      return fmt::format("process {} started {} in PID namespace {} of boot {}", each.pid, each.start_time,
                          name_space.st_ino, first_line("/proc/sys/kernel/random/boot_id"));
-    seen.push_back(fmt::format("{} ({})", process.name, pid));
-    pid = process.parent;
+    seen.push_back(fmt::format("{} ({})", each.name, each.pid));
   }
   if (seen.empty()) return error(Code::invalid_usage, "its parent is in another PID namespace, or hidden");
   return error(Code::invalid_usage, "above it are only {}", fmt::join(seen, ", "));
@@ -167,14 +129,24 @@ std::string with_variables(std::string text, std::span<const char* const> variab
   return text;
 }
 
-std::string common_identity(const LaunchEnv& env) {
-  return with_variables(fmt::format("user {}, {} ranks by {}", geteuid(), env.ranks, env.launcher),
-                        job_variables);
+/// Whether the ranks are the tasks of the Slurm step that this process is of: as many there are of them. A job of several steps, or of
+/// steps whose tasks start ranks (torchrun), has more ranks than one of these has tasks.
+bool are_a_step(const LaunchEnv& env) {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  return tasks != nullptr && tasks == std::to_string(env.ranks);
+}
+
+/// ", NAME=value" for each id that this job has.
+std::string ids_of_job(const LaunchEnv& env) {
+  const Traces traces = traces_of(env);
+  std::string text = with_variables("", traces.ids);
+  if (traces.may_be_a_step && are_a_step(env)) text = with_variables(std::move(text), ids_of_step);
+  return text;
 }
 
 Status nothing_tells(const LaunchEnv& env, const Traces& traces, const Status& no_process) {
   std::vector<std::string> looked_for;
-  for (const JobId& id : traces.ids)
+  for (const JobId& id : traces.local_ids)
     looked_for.push_back(id.beside ? fmt::format("{} with {}", id.variable, id.beside) : id.variable);
   const std::string variables =
       looked_for.empty() ? "" : fmt::format("{} is not set, and ", fmt::join(looked_for, " or "));
@@ -193,14 +165,19 @@ Status nothing_tells(const LaunchEnv& env, const Traces& traces, const Status& n
 Result<std::string> local_job_identity(const LaunchEnv& env) {
   const Traces traces = traces_of(env);
   const auto process = launcher_process(traces.processes);
-  if (!process.ok() && std::ranges::none_of(traces.ids, is_there))
+  if (!process.ok() && std::ranges::none_of(traces.local_ids, is_there))
     return nothing_tells(env, traces, process.status());
   return fmt::format("{}, {}", with_variables(job_identity(env), local_variables),
                      process.ok() ? *process : "no process");
 }
 
 std::string job_identity(const LaunchEnv& env) {
-  return fmt::format("{}, key {}", common_identity(env), settings::get("EPCCL_JOB_KEY"));
+  return fmt::format("user {}, {} ranks by {}{}, key {}", geteuid(), env.ranks, env.launcher, ids_of_job(env),
+                     settings::get("EPCCL_JOB_KEY"));
+}
+
+bool is_told_apart(const LaunchEnv& env) {
+  return !ids_of_job(env).empty() || !settings::get("EPCCL_JOB_KEY").empty();
 }
 
 bool on_one_node(const LaunchEnv& env) {

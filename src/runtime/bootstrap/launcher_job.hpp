@@ -15,9 +15,12 @@ namespace epccl::runtime {
 /// for. A parent that is no launcher (a shell, a daemon, the first process of a container) may have started several jobs.
 Result<std::string> local_job_identity(const LaunchEnv& env);
 
-/// Text that is equal on all ranks of one job on any number of machines, from what launchers tell every rank:
-/// user, launcher's job ids, number of ranks, and EPCCL_JOB_KEY.
+/// Text that is equal on all ranks of one job on any number of machines: user, number of ranks, EPCCL_JOB_KEY, and those ids of the
+/// job that its launcher gives to every rank alike. What only some ranks inherit is not in it.
 std::string job_identity(const LaunchEnv& env);
+
+/// Whether such an id, or the key, is there: else job_identity() is that of any job of this user by that launcher and with as many ranks.
+bool is_told_apart(const LaunchEnv& env);
 
 /// Whether the launcher's environment says or implies that all ranks are on this node. Unknown counts as yes
 /// when nothing points to several.

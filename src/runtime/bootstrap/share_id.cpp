@@ -15,6 +15,7 @@
 #include "runtime/bootstrap/id_exchange.hpp"
 #include "runtime/bootstrap/launch_env.hpp"
 #include "runtime/bootstrap/launcher_job.hpp"
+#include "runtime/bootstrap/old_stores.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -29,6 +30,11 @@ std::string short_hash(const std::string& text) {
   std::string out;
   for (const unsigned char byte : hash) out += fmt::format("{:02x}", byte);
   return out;
+}
+
+std::string temporary_folder() {
+  const char* named = std::getenv("TMPDIR");
+  return named && *named ? named : "/tmp";
 }
 
 Result<Way> hand_out_near(const std::string& address, const char* variable, const LaunchEnv& env,
@@ -52,35 +58,40 @@ Result<Way> hand_out_near(const std::string& address, const char* variable, cons
   return Way(std::move(way));
 }
 
+/// What a user of several nodes can do. A pair of MASTER_ADDR and MASTER_PORT serves several jobs; a store does where something
+/// tells them apart; EPCCL_COMM_ID's port is one job's.
+Status no_place_to_meet(const LaunchEnv& env) {
+  const bool is_slurm = env.launcher == "slurm";
+  return error(Code::invalid_usage,
+               "rank {}: {} started {} ranks on several nodes and names no place to meet: set MASTER_ADDR to "
+               "the host of rank 0 and MASTER_PORT to a port there{}, or EPCCL_STORE to a private directory "
+               "that all nodes share, one for each {}, or EPCCL_COMM_ID to host:port of rank 0, a port for "
+               "each job",
+               env.rank, env.launcher, env.ranks,
+               is_slurm ? " (before srun: export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | "
+                          "head -1) MASTER_PORT=29500)"
+                        : "",
+               is_slurm ? "srun" : "job");
+}
+
 Result<Way> choose(const LaunchEnv& env, int attempt) {
   if (auto directory = settings::get_explicit("EPCCL_STORE"))
-    return Way(IdStore{*std::move(directory), false});
+    return Way(IdStore{*std::move(directory), false,
+                       is_told_apart(env) ? short_hash(job_identity(env)) : std::string()});
   if (auto address = settings::get_explicit("EPCCL_COMM_ID"))
     return hand_out_near(*address, "EPCCL_COMM_ID", env, attempt);
   if (!env.rendezvous.empty()) return hand_out_near(env.rendezvous, "MASTER_ADDR:MASTER_PORT", env, attempt);
-  if (!on_one_node(env))
-    return error(Code::invalid_usage,
-                 "rank {}: {} started {} ranks on several nodes and names no place to meet: set EPCCL_STORE "
-                 "to a private "
-                 "directory that all nodes share, or EPCCL_COMM_ID to host:port of rank 0",
-                 env.rank, env.launcher, env.ranks);
+  if (!on_one_node(env)) return no_place_to_meet(env);
   EPCCL_ASSIGN(const std::string identity, local_job_identity(env));
-  const char* temporary = std::getenv("TMPDIR");
-  return Way(IdStore{fmt::format("{}/epccl-{}-{}", temporary && *temporary ? temporary : "/tmp", geteuid(),
-                                 short_hash(identity)),
-                     true});
+  return Way(IdStore{
+      fmt::format("{}/{}{}", temporary_folder(), start_of_private_names(), short_hash(identity)), true, ""});
 }
 
 // What rank 0 gives that has none.
 constexpr UniqueId no_id{};
 constexpr double longest_bad_news = 5;  // seconds that it waits for others to come for that
 
-}  // namespace
-
-Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attempt) {
-  EPCCL_TRY(start_crypto());
-  if (env.ranks == 1) return create_unique_id();
-  EPCCL_ASSIGN(const Way way, choose(env, attempt));
+Result<UniqueId> share(const LaunchEnv& env, const Way& way, double timeout, int attempt) {
   const auto* store = std::get_if<IdStore>(&way);
   const auto* hand_out = std::get_if<IdHandOut>(&way);
   log::info(log::init, env.rank, "rank {} of {} by {}: id through {}", env.rank, env.ranks, env.launcher,
@@ -101,9 +112,38 @@ Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attem
     return id;
   }
   const Status given = give(*id, timeout);
+  if (store && store->create && attempt == 0) remove_old_stores(temporary_folder());
   if (given.ok()) return id;
   discard_unique_id(*id, given.message());
   return given;
+}
+
+}  // namespace
+
+Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attempt) {
+  EPCCL_TRY(start_crypto());
+  if (env.ranks == 1) return create_unique_id();
+  EPCCL_ASSIGN(const Way way, choose(env, attempt));
+  if (!env.contradiction.empty()) log::info(log::init, env.rank, "rank {}: {}", env.rank, env.contradiction);
+  Result<UniqueId> id = share(env, way, timeout, attempt);
+  const Status& why = id.status();
+  if (id.ok() || why.reason() != Reason::timeout || env.contradiction.empty()) return id;
+  return error(why.code(), why.reason(), "{}; {}", why.message(), env.contradiction);
+}
+
+Result<MeetingPlace> meeting_place(const LaunchEnv& env) {
+  EPCCL_TRY(start_crypto());
+  if (env.ranks == 1) return MeetingPlace{"nowhere: this process is alone", ""};
+  EPCCL_ASSIGN(const Way way, choose(env, 0));
+  if (const auto* store = std::get_if<IdStore>(&way)) {
+    if (!store->create) EPCCL_TRY(store->look());
+    return MeetingPlace{"directory " + store->directory, ""};
+  }
+  const auto& hand_out = std::get<IdHandOut>(way);
+  EPCCL_TRY(net::resolve(hand_out.host, 0).status());
+  return MeetingPlace{fmt::format("port {} of {}{}", hand_out.ports.front(), hand_out.host,
+                                  hand_out.ports.size() > 1 ? ", or one of the next" : ""),
+                      env.rank == 0 ? hand_out.doubt_about_host() : ""};
 }
 
 }  // namespace epccl::runtime

@@ -174,6 +174,20 @@ TEST_F(Intruder, RankThatBreaksTheProtocolCountsAsDead) {
   EXPECT_CONTAINS(notice->text, "rank 1 (host elsewhere, pid 4242) died: breach of protocol");
 }
 
+// It may not stand where what is for the rank of that number is sent.
+TEST_F(Intruder, RankThatCannotBeIsRefusedAndTheOneOfItsNumberComesAllTheSame) {
+  for (const int rank : {1, 2}) {
+    const UniqueFd fd = connect();
+    join(fd, 0, {rank, 4242, "elsewhere", 99});
+    const wire::Frame frame = hear(fd);
+    ASSERT_EQ(frame.type, wire::Type::refused);
+    wire::Reader body(frame.body);
+    EXPECT_CONTAINS(body.text(), "of 0 ranks cannot be");
+    EXPECT_TRUE(hung_up(fd));
+  }
+  expect_unharmed();
+}
+
 // Containers that share their host's network have its name, and in each the first process is process 1.
 TEST_F(Intruder, RankOfAContainerWithTheHubsHostAndPidIsOfAnotherProcess) {
   const UniqueFd fd = connect();

@@ -1,5 +1,9 @@
 #include "runtime/bootstrap/launch_env.hpp"
 
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "../base/environment.hpp"
 #include "ranks.hpp"
 
@@ -124,6 +128,69 @@ TEST_F(Launch, StepOfASlurmAllocationHasTheRanksOfTheStep) {
   set({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}});
   EXPECT_EQ(read().launcher, "slurm");
   EXPECT_EQ(read().ranks, 2);
+}
+
+// As scripts for PyTorch do before srun: each program takes RANK from SLURM_PROCID.
+TEST_F(Launch, SizeOfABatchScriptLeavesTheRanksToSrun) {
+  set({{"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}});
+  expect_error("WORLD_SIZE is set but RANK is not");
+  set({{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}});
+  EXPECT_EQ(read().launcher, "slurm");
+  EXPECT_EQ(read().rank, 3);
+  EXPECT_EQ(read().rendezvous, "node1:29500");
+  environment_.unset("WORLD_SIZE");
+  set({{"RANK", "0"}});
+  EXPECT_EQ(read().launcher, "slurm");
+  set({{"WORLD_SIZE", "4"}, {"RANK", "2"}});
+  EXPECT_EQ(read().launcher, "torchrun");
+}
+
+TEST_F(Launch, SizeOfABatchScriptIsNoExcuseForOthers) {
+  set({{"EPCCL_RANK", "1"}, {"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}});
+  expect_error("EPCCL_RANK is set but EPCCL_WORLD_SIZE is not");
+}
+
+TEST_F(Launch, RankThatAllTasksHaveIsDoubted) {
+  set({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node1"}});
+  EXPECT_EQ(read().contradiction, "");
+  set({{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}});
+  EXPECT_EQ(read().rank, 0);
+  EXPECT_CONTAINS(read().contradiction, "RANK=0 and WORLD_SIZE=4 went before SLURM_PROCID=3 and ");
+  set({{"RANK", "3"}});
+  EXPECT_EQ(read().contradiction, "");
+  // A torchrun in each task.
+  set({{"RANK", "5"}, {"WORLD_SIZE", "8"}});
+  EXPECT_EQ(read().contradiction, "");
+}
+
+// A task that submits a script (sbatch) passes its variables on to it.
+TEST_F(Launch, BatchScriptHasItsVariablesFromTheTaskThatSubmittedIt) {
+  set({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "3"}});
+  constexpr const char* below =
+      "EPCCL_TEST_BELOW_SLURM";  // this test again, below a process that is called so
+  if (std::getenv(below) != nullptr) {
+    fmt::print("launcher: {}\n", is_alone() ? "none" : read().launcher);
+    return;
+  }
+  environment_.set(below, "1");
+  namespace fs = std::filesystem;
+  std::string directory = testing::TempDir() + "slurmXXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  fs::create_symlink("/bin/bash", directory + "/slurmstepd");
+  const std::string test =
+      fs::read_symlink("/proc/self/exe").string() + " --gtest_filter=Launch.BatchScript*";
+  for (const auto& [title, launcher] :
+       {std::pair("slurmstepd: [3.batch]", "none"), std::pair("slurmstepd: [3.0]", "slurm")}) {
+    const std::string command =
+        fmt::format("bash -c 'exec -a \"{}\" {}/slurmstepd -c \"{}; true\"'", title, directory, test);
+    FILE* pipe = popen(command.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string said;
+    for (int c = 0; (c = fgetc(pipe)) != EOF;) said += static_cast<char>(c);
+    pclose(pipe);
+    EXPECT_CONTAINS(said, fmt::format("launcher: {}\n", launcher));
+  }
+  fs::remove_all(directory);
 }
 
 TEST_F(Launch, EpcclRunGoesBeforeAllOthers) {

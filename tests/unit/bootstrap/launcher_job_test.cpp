@@ -33,9 +33,10 @@ class LauncherJob : public testing::Test {
  protected:
   LauncherJob() {
     for (const char* name :
-         {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
-          "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports", "PALS_APID", "FLUX_JOB_ID",
-          "EPCCL_JOB_KEY", "EPCCL_STORE", "EPCCL_COMM_ID"})
+         {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_RESTART_COUNT", "PMIX_NAMESPACE",
+          "PMI_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "OMPI_MCA_ess_base_jobid",
+          "OMPI_MCA_orte_precondition_transports", "PALS_APID", "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID",
+          "PRTE_LAUNCHED", "EPCCL_JOB_KEY", "EPCCL_STORE", "EPCCL_COMM_ID"})
       environment_.unset(name);
   }
 
@@ -185,6 +186,71 @@ TEST_F(LauncherJob, IsNotThatOfABatchJob) {
   EXPECT_CONTAINS(identity("slurm"), "SLURM_STEP_ID with SLURM_JOB_ID is not set");
   environment_.set("SLURM_STEP_ID", "0");
   EXPECT_EQ(identity("slurm").find("refused"), std::string::npos);
+}
+
+struct AcrossNodes {
+  const char* launcher;
+  std::vector<const char*> of_all_ranks;   // and of one job
+  std::vector<const char*> of_some_ranks;  // or of several jobs
+};
+
+// mpirun forks the ranks of its node, and starts a daemon on each other one by srun, or by ssh; prterun, too. Ranks with torchrun's
+// variables are started by one srun for each node, or by ssh.
+TEST_F(LauncherJob, OfSeveralNodesIsOfWhatAllRanksHave) {
+  const std::vector<const char*> of_batch_systems = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
+                                                     "PBS_JOBID",    "LSB_JOBID",     "JOB_ID"};
+  for (const AcrossNodes& each : {
+           AcrossNodes{"openmpi",
+                       {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"},
+                       of_batch_systems},
+           AcrossNodes{"pmix", {"PMIX_NAMESPACE"}, of_batch_systems},
+           AcrossNodes{"torchrun", {"TORCHELASTIC_RUN_ID"}, of_batch_systems},
+           AcrossNodes{"epccl-run", {}, of_batch_systems},
+           AcrossNodes{"mpich", {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"}, {"SLURM_STEP_ID"}},
+           AcrossNodes{"pmi", {"PMI_JOBID", "PALS_APID", "FLUX_JOB_ID", "PBS_JOBID"}, {"SLURM_STEP_ID"}},
+       }) {
+    EXPECT_FALSE(is_told_apart(env(each.launcher))) << each.launcher;
+    const std::string bare = job_identity(env(each.launcher));
+    for (const char* variable : each.of_some_ranks) {
+      Environment here;
+      here.set("SLURM_STEP_NUM_TASKS", "1");
+      here.set(variable, "7");
+      EXPECT_EQ(job_identity(env(each.launcher)), bare) << each.launcher << ", " << variable;
+      EXPECT_FALSE(is_told_apart(env(each.launcher))) << each.launcher << ", " << variable;
+    }
+    for (const char* variable : each.of_all_ranks) {
+      Environment here;
+      here.set(variable, "7");
+      const std::string ours = job_identity(env(each.launcher));
+      EXPECT_TRUE(is_told_apart(env(each.launcher))) << each.launcher << ", " << variable;
+      here.set(variable, "8");
+      EXPECT_NE(job_identity(env(each.launcher)), ours) << each.launcher << ", " << variable;
+    }
+  }
+}
+
+// Whatever names their ranks: RANK=$SLURM_PROCID is what scripts for PyTorch set.
+TEST_F(LauncherJob, OfTasksOfOneStepIsThatStep) {
+  environment_.set("SLURM_STEP_NUM_TASKS", "2");
+  for (const char* launcher : {"slurm", "torchrun", "epccl-run"}) {
+    environment_.set("SLURM_JOB_ID", "7");
+    environment_.set("SLURM_STEP_ID", "0");
+    const std::string first = job_identity(env(launcher));
+    EXPECT_TRUE(is_told_apart(env(launcher)));
+    environment_.set("SLURM_STEP_ID", "1");
+    const std::string second = job_identity(env(launcher));
+    environment_.set("SLURM_JOB_ID", "8");
+    EXPECT_NE(first, second) << launcher;
+    EXPECT_NE(job_identity(env(launcher)), second) << launcher;
+  }
+}
+
+TEST_F(LauncherJob, IsToldApartByAKey) {
+  const std::string bare = job_identity(env("mpich"));
+  EXPECT_FALSE(is_told_apart(env("mpich")));
+  environment_.set("EPCCL_JOB_KEY", "ours");
+  EXPECT_TRUE(is_told_apart(env("mpich")));
+  EXPECT_NE(job_identity(env("mpich")), bare);
 }
 
 TEST_F(LauncherJob, ThatIsUnknownIsTheUsersToTell) {

@@ -1,10 +1,13 @@
 // How the id of rank 0 reaches the others.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -13,6 +16,7 @@
 #include "ranks.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
 #include "runtime/bootstrap/launch_env.hpp"
+#include "runtime/bootstrap/old_stores.hpp"
 #include "runtime/bootstrap/rendezvous.hpp"
 #include "taken_port.hpp"
 
@@ -114,8 +118,47 @@ TEST_F(ShareId, RanksMayRunAheadToTheNextAttempt) {
   EXPECT_TRUE(fs::is_empty(directory_));
 }
 
+/// A private directory as a job leaves it that is killed while it meets.
+std::string left_over(const std::string& folder, char digit, double days,
+                      const std::string& file = "ask.0.1") {
+  const std::string directory = fmt::format("{}/epccl-{}-{}", folder, geteuid(), std::string(32, digit));
+  mkdir(directory.c_str(), 0700);
+  std::ofstream(directory + "/" + file) << 'x';
+  const auto then =
+      fs::file_time_type::clock::now() - std::chrono::seconds(static_cast<int64_t>(days * 86400));
+  fs::last_write_time(directory, then);
+  return directory;
+}
+
+TEST_F(ShareId, PrivateDirectoriesOfDeadJobsGoWhenTheyAreOld) {
+  const std::string old = left_over(directory_, 'a', 2), young = left_over(directory_, 'b', 0.5),
+                    used = left_over(directory_, 'c', 2), foreign = left_over(directory_, 'd', 2, "thesis");
+  const UniqueFd user(open(used.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_TRUE(hold_private_directory(user.get()));
+  const std::string target = left_over(directory_, 'e', 2), link = target.substr(0, target.size() - 1) + 'f';
+  chmod(target.c_str(), 0755);
+  fs::create_directory_symlink(young, link);
+  expect_shared(2);
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_TRUE(fs::exists(young + "/ask.0.1"));
+  EXPECT_TRUE(fs::exists(used + "/ask.0.1")) << "a rank is there";
+  EXPECT_TRUE(fs::exists(foreign + "/thesis"));
+  EXPECT_TRUE(fs::exists(target)) << "no private one";
+  EXPECT_TRUE(fs::is_symlink(link));
+}
+
+// As of a rank that opened it just before.
+TEST_F(ShareId, PrivateDirectoryThatWasRemovedIsNotHeld) {
+  const std::string old = left_over(directory_, 'a', 2);
+  const UniqueFd user(open(old.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  remove_old_stores(directory_);
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_FALSE(hold_private_directory(user.get()));
+}
+
 TEST_F(ShareId, LeftoversOfADeadJobMisleadNobody) {
   // What a job that was killed leaves: questions that nobody waits for, answers with an id that is dead.
+  environment_.unset("PMIX_NAMESPACE");  // the files have no mark of the job then
   environment_.set("EPCCL_STORE", directory_);
   for (int rank = 0; rank < 4; ++rank) {
     std::ofstream(fmt::format("{}/ask.0.{}", directory_, rank)) << std::string(32, 'a');
@@ -140,6 +183,7 @@ TEST_F(ShareId, StoreThatIsNotThereIsAnError) {
 }
 
 TEST_F(ShareId, FilesAreForTheUserOnly) {
+  environment_.unset("PMIX_NAMESPACE");  // the files have no mark of the job then
   environment_.set("EPCCL_STORE", directory_);
   std::jthread asking([&] { EXPECT_FALSE(share_unique_id(env(1, 2), 10).ok()); });
   const double deadline = now_seconds() + patience;
@@ -154,6 +198,7 @@ TEST_F(ShareId, AnAnswerThatNobodyTakesIsTakenBackAndItsRendezvousEnds) {
   const auto threads = [] {
     return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
   };
+  environment_.unset("PMIX_NAMESPACE");  // the files have no mark of the job then
   environment_.set("EPCCL_STORE", directory_);
   std::ofstream(directory_ + "/ask.0.1") << std::string(sizeof(Nonce), 'x');
   const auto before = threads();
@@ -372,8 +417,76 @@ TEST_F(ShareId, SeveralNodesWithoutAPlaceToMeetIsAnErrorThatHelps) {
   lost.local_ranks = 4;
   const auto id = share_unique_id(lost, patience);
   ASSERT_FALSE(id.ok());
-  EXPECT_CONTAINS(id.status().message(), "set EPCCL_STORE");
-  EXPECT_CONTAINS(id.status().message(), "or EPCCL_COMM_ID");
+  for (const char* part :
+       {"pmix started 8 ranks on several nodes", "set MASTER_ADDR to the host of rank 0 and MASTER_PORT",
+        "or EPCCL_STORE", "one for each job", "or EPCCL_COMM_ID", "a port for each job"})
+    EXPECT_CONTAINS(id.status().message(), part);
+  EXPECT_EQ(meeting_place(lost).status().message(), id.status().message());
+  lost.launcher = "slurm";
+  EXPECT_CONTAINS(share_unique_id(lost, patience).status().message(),
+                  "(before srun: export MASTER_ADDR=$(scontrol show hostnames");
+}
+
+// Two steps of one allocation, say. A rank that came to the other job's rank 0 would have its id.
+TEST_F(ShareId, JobsWithOneStoreDoNotMeet) {
+  environment_.set("EPCCL_STORE", directory_);
+  std::vector<pid_t> jobs;
+  for (const char* job : {"one", "other"}) {
+    jobs.push_back(fork());
+    if (jobs.back() != 0) continue;
+    setenv("PMIX_NAMESPACE", job, 1);
+    for (int attempt = 0; attempt < 3; ++attempt) expect_shared(4, "", attempt);
+    _exit(HasFailure() ? 1 : 0);
+  }
+  for (const pid_t job : jobs) {
+    int status = -1;
+    ASSERT_EQ(waitpid(job, &status, 0), job);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_TRUE(fs::is_empty(directory_)) << "nothing stays behind";
+}
+
+TEST_F(ShareId, WhatElseIsAskedForInAStoreIsTold) {
+  environment_.set("EPCCL_STORE", directory_);
+  std::ofstream(directory_ + "/ask.0.1") << std::string(sizeof(Nonce), 'x');
+  const auto id = share_unique_id(env(0, 2), 0.3);
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(), "missing: 1; ask.0.1 is there, and not one of ask.");
+}
+
+TEST_F(ShareId, RankZeroThatIsNotAtTheHostThatIsNamedSaysSo) {
+  const std::string elsewhere = "203.0.113.9";  // of no machine
+  const LaunchEnv rank_0 = env(0, 2, fmt::format("{}:{}", elsewhere, quiet_port()));
+  const auto id = share_unique_id(rank_0, 0.3);
+  ASSERT_FALSE(id.ok());
+  EXPECT_CONTAINS(id.status().message(),
+                  "missing: 1; 203.0.113.9 is no address of this machine, where rank 0 is");
+  EXPECT_CONTAINS(meeting_place(rank_0)->doubt, "203.0.113.9 is no address of this machine");
+  EXPECT_EQ(meeting_place(env(1, 2, rank_0.rendezvous))->doubt, "") << "rank 0 may be there";
+  const auto here = share_unique_id(env(0, 2, fmt::format("127.0.0.1:{}", quiet_port())), 0.3);
+  EXPECT_EQ(here.status().message().find("is no address"), std::string::npos) << here.status().message();
+}
+
+TEST_F(ShareId, WhatSpeaksAgainstTheRankIsToldWhenNobodyCame) {
+  LaunchEnv doubtful = env(0, 2);
+  doubtful.contradiction = "RANK=0 went before SLURM_PROCID=1";
+  EXPECT_CONTAINS(share_unique_id(doubtful, 0.2).status().message(),
+                  "missing: 1; RANK=0 went before SLURM_PROCID=1");
+}
+
+TEST_F(ShareId, TheMeetingPlaceCanBeAskedFor) {
+  EXPECT_CONTAINS(meeting_place(env(1, 2))->where, "directory " + directory_ + "/epccl-");
+  EXPECT_EQ(meeting_place(env(1, 2, "127.0.0.1:29500"))->where,
+            "port 29501 of 127.0.0.1, or one of the next");
+  EXPECT_TRUE(meeting_place(env(0, 1)).ok());
+  environment_.set("EPCCL_STORE", directory_);
+  EXPECT_EQ(meeting_place(env(1, 2))->where, "directory " + directory_);
+  EXPECT_TRUE(fs::is_empty(directory_));
+  environment_.set("EPCCL_STORE", directory_ + "/missing");
+  EXPECT_CONTAINS(meeting_place(env(1, 2)).status().message(), "/missing");
+  environment_.unset("EPCCL_STORE");
+  environment_.set("EPCCL_COMM_ID", "no-such-host.invalid:29500");
+  EXPECT_CONTAINS(meeting_place(env(1, 2)).status().message(), "no-such-host.invalid");
 }
 
 }  // namespace
