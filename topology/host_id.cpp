@@ -5,7 +5,9 @@
 #include <cerrno>
 #include <climits>
 #include <fstream>
+#include <string_view>
 
+#include "base/fnv1a.hpp"
 #include "base/settings.hpp"
 
 namespace epccl::topology {

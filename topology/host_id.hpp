@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,11 +46,5 @@ Result<HostIdentity> read_host_identity();
 
 /// The kernel's host name, "" when it gives none.
 std::string host_name();
-
-/// FNV-1a, 64 bits: the same on every machine. `seed` continues an earlier hash.
-constexpr uint64_t fnv1a64(std::string_view text, uint64_t seed = 0xcbf29ce484222325) {
-  for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return seed;
-}
 
 }  // namespace epccl::topology

@@ -45,7 +45,6 @@ class MachineBuilder {
                   double gb_per_s = 0);
 
   void set_name(std::string name) { machine_.name = std::move(name); }
-  void set_source(std::string source) { machine_.source = std::move(source); }
   void note(std::string text) { machine_.notes.push_back(std::move(text)); }
 
   /// Position of the PCI device, -1 when there is none.

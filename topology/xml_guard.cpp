@@ -1,5 +1,8 @@
 #include "topology/xml_guard.hpp"
 
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <vector>
 
 namespace epccl::topology {
@@ -73,12 +76,35 @@ Status check_encoding(std::string_view xml) {
   return {};
 }
 
+/// Those of XML 1.0 that are below 128: parsers take others, and a terminal obeys them.
+constexpr bool is_character(uint32_t code) {
+  return (code >= 0x20 && code != 0x7f) || code == '\t' || code == '\n' || code == '\r';
+}
+
+Status check_characters(std::string_view xml) {
+  const auto refused = [](size_t position) {
+    return error(Code::invalid_argument, "broken XML: a control character at byte {}", position);
+  };
+  const auto wrong =
+      std::ranges::find_if_not(xml, [](char c) { return is_character(static_cast<uint8_t>(c)); });
+  if (wrong != xml.end()) return refused(static_cast<size_t>(wrong - xml.begin()));
+  for (size_t i = xml.find("&#"); i != std::string_view::npos; i = xml.find("&#", i + 1)) {
+    const bool is_hex = i + 2 < xml.size() && (xml[i + 2] == 'x' || xml[i + 2] == 'X');
+    const std::string_view digits = xml.substr(i + 2 + (is_hex ? 1 : 0));
+    uint32_t code = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), code, is_hex ? 16 : 10);
+    if (read.ec == std::errc() && !is_character(code)) return refused(i);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_xml_limits(std::string_view xml) {
   if (xml.size() > XmlLimits::bytes)
     return error(Code::invalid_argument, "larger than {} MiB", XmlLimits::bytes >> 20);
   EPCCL_TRY(check_encoding(xml));
+  EPCCL_TRY(check_characters(xml));
   Walk walk;
   size_t last_end = 0;
   for (size_t i = xml.find('<'); i != std::string_view::npos; i = xml.find('<', i)) {

@@ -16,7 +16,7 @@ struct XmlLimits {
 };
 
 /// Error when the text is larger, deeper or has more elements than XmlLimits, when tags are not closed, when anything but
-/// comments follows the root element, or when it is UTF-16.
+/// comments follows the root element, or when it is UTF-16 or has control characters.
 /// Not a full check: a text that passes may still be no XML.
 Status check_xml_limits(std::string_view xml);
 

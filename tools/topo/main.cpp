@@ -73,10 +73,16 @@ std::string check_ranks(const std::string& list) {
   return fmt::format("\"{}\" is no list of numbers from 1 to {}, as 3,5", list, max_ranks);
 }
 
+/// A variable of a script that is not set is no file.
+std::string check_file(const std::string& name) {
+  return name.empty() ? "want the name of a file" : "";
+}
+
 void declare(CLI::App& app, Options& options) {
   app.add_option("--xml", options.xml,
                  "Machine from a file: hwloc XML (lstopo --of xml), or NCCL or RCCL topology XML")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(check_file, "");
   app.add_flag("--json", options.json, "Print JSON");
   auto* tree = app.add_flag("--tree", options.tree_only, "Print only the tree");
   app.add_flag("--matrix", options.matrix_only, "Print only the matrix")->excludes(tree);
@@ -114,7 +120,10 @@ void declare(CLI::App& app, Options& options) {
                      "With --cluster: an SVG picture of how the alltoall that the library takes runs, by "
                      "simulation")
           ->type_name("FILE")
-          ->needs(cluster);
+          ->needs(cluster)
+          ->excludes("--check")
+          ->excludes("--nics")
+          ->check(check_file, "");
   app.add_option("--size", options.size, "With --timeline: bytes for each pair, as 4K or 1M (default: 64K)")
       ->type_name("BYTES")
       ->needs(timeline)

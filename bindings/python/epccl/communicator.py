@@ -38,7 +38,7 @@ class Communicator(Exchanges):
     Buffers are anything with the buffer protocol, C-contiguous, NumPy arrays above all, or PyTorch's CPU tensors; the datatype follows
     from them, or is said with ``datatype=`` (``DataType.BFLOAT16`` over a uint16 array, for example). With ``stream=None`` a call
     returns when the result is in place; with a :class:`Stream` it returns at once. Calls on one communicator must not overlap,
-    except :meth:`abort` and :meth:`async_error`.
+    except those of what epccl.h says "any thread" of: :meth:`abort`, :meth:`async_error`, timeouts and what is asked only.
 
     It ends with :meth:`destroy`, or with its ``with`` block: destroyed, or aborted where the block raises (``sys.exit(0)`` is no
     error). One that nothing refers to any more is destroyed, or aborted if a call is under way. Those that are left when the

@@ -99,7 +99,6 @@ class Files(unittest.TestCase):
             self.assertNotIn("Error", told.stderr, command)
         self.assertTrue(json.loads(measured.read_text())["rows"], f"what was measured is written all the same: {told.stderr}")
 
-
     def test_output_that_cannot_be_written(self):
         """Is said in a line, once all is measured."""
         self.results.write_text(self.good)

@@ -7,6 +7,7 @@ How programs are started by epccl-run, and die, is for tests that use it.
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import runpy
@@ -35,6 +36,12 @@ def environment(rank, ranks, nodes):
     return values | ({"EPCCL_HOSTID": f"node{rank // per_node}"} if nodes > 1 else {})
 
 
+def kill(ranks):
+    for pid in ranks:
+        with contextlib.suppress(ProcessLookupError):  # its end is just being told
+            os.kill(pid, signal.SIGKILL)
+
+
 def wait_for(ranks):
     """The exit code of the first rank that failed, or 0."""
     failed = 0
@@ -45,7 +52,7 @@ def wait_for(ranks):
         if code and not failed:
             failed = code if code > 0 else 128 - code
             print(f"rank {rank} failed: {code}", flush=True)
-            signal.signal(signal.SIGALRM, lambda *_: [os.kill(pid, signal.SIGKILL) for pid in ranks])
+            signal.signal(signal.SIGALRM, lambda *_: kill(ranks))
             signal.setitimer(signal.ITIMER_REAL, GRACE)
     return failed
 
@@ -62,6 +69,8 @@ def fork(options):
             os.environ.update({name: str(value) for name, value in environment(rank, options.ranks, options.nodes).items()})
             return
         ranks[pid] = rank
+    # (whose environment outside of them is this one's)
+    print("processes of the ranks:", *ranks, flush=True)
     # As a process that ends at once: that unloads nothing.
     failed = wait_for(ranks)
     sys.stdout.flush()

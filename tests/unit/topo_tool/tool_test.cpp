@@ -136,6 +136,7 @@ TEST(TopoTool, WrongUsageIsALineThatNamesTheOption) {
   EXPECT_EQ(run_tool("--no-such-option", true).output,
             "epccl-topo: The following argument was not expected: --no-such-option (--help lists what there "
             "is)\n");
+  expect_says(run_tool("--xml ''", true).output, "--xml: want the name of a file");
   EXPECT_EQ(run_tool("--version").output, "epccl-topo " EPCCL_VERSION_STRING "\n");
 }
 
@@ -168,6 +169,7 @@ TEST(TopoTool, DrawsWhatTheLibraryTakes) {
   expect_says(run_tool("--cluster 2 --timeline /nowhere/run.svg", true).output, "writing /nowhere/run.svg: ");
   expect_says(run_tool("--timeline run.svg", true).output, "requires --cluster");
   expect_says(run_tool("--cluster 2 --timeline run.svg --size 0", true).output, "--size");
+  expect_says(run_tool("--cluster 2 --check --timeline run.svg", true).output, "--check excludes --timeline");
 }
 
 }  // namespace

@@ -180,6 +180,17 @@ TEST(HostileXml, WhatIsNoRegularFileIsRefused) {
   EXPECT_NE(machine.status().message().find("not a regular file"), std::string::npos);
 }
 
+// A terminal would obey what stands in a name.
+TEST(HostileXml, ControlCharactersAreRefused) {
+  for (const char* const text : {"\x1b[31m", "&#27;[31m", "&#x1B;", "&#0;", "\x7f", "&#127;"})
+    expect_error(
+        nccl(gpu("0000:01:00.0", std::string("dev=\"0\" sm=\"90\" rank=\"0\" name=\"") + text + "\"")),
+        "a control character at byte ");
+  expect_error(std::string("<system>\0</system>", 18), "a control character at byte 8");
+  const auto fine = parse_machine(nccl("<!-- &#9; &#233; &#xe9; \t &# &#; \xc3\xa9 -->"), "fine");
+  EXPECT_TRUE(fine.ok()) << fine.status().message();
+}
+
 TEST(HostileXml, EntityDeclarationsAreRefused) {
   expect_error("<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]><system>&b;</system>",
                "declarations");
