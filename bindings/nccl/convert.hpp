@@ -7,6 +7,30 @@
 
 namespace epccl::nccl {
 
+/// Of two enums.
+template <typename Theirs, typename Ours>
+constexpr bool is(Theirs theirs, Ours ours) {
+  return static_cast<int>(theirs) == static_cast<int>(ours);
+}
+static_assert(is(ncclSuccess, epcclSuccess) && is(ncclUnhandledCudaError, epcclUnhandledDeviceError) &&
+              is(ncclSystemError, epcclSystemError) && is(ncclInternalError, epcclInternalError) &&
+              is(ncclInvalidArgument, epcclInvalidArgument) && is(ncclInvalidUsage, epcclInvalidUsage) &&
+              is(ncclRemoteError, epcclRemoteError) && is(ncclInProgress, epcclInProgress) &&
+              is(ncclNumResults, epcclNumResults));
+// What this library finds itself is a Code; those are EPCCL's (api/handles/last_error.cpp).
+static_assert(is(ncclSystemError, Code::system_error) && is(ncclInvalidArgument, Code::invalid_argument) &&
+              is(ncclInvalidUsage, Code::invalid_usage) && is(ncclRemoteError, Code::remote_error));
+static_assert(is(ncclInt8, epcclInt8) && is(ncclUint8, epcclUint8) && is(ncclInt32, epcclInt32) &&
+              is(ncclUint32, epcclUint32) && is(ncclInt64, epcclInt64) && is(ncclUint64, epcclUint64) &&
+              is(ncclFloat16, epcclFloat16) && is(ncclFloat32, epcclFloat32) &&
+              is(ncclFloat64, epcclFloat64) && is(ncclBfloat16, epcclBfloat16) &&
+              is(ncclFloat8e4m3, epcclFloat8e4m3) && is(ncclFloat8e5m2, epcclFloat8e5m2) &&
+              is(ncclNumTypes, epcclNumTypes));
+static_assert(is(ncclSum, epcclSum) && is(ncclProd, epcclProd) && is(ncclMax, epcclMax) &&
+              is(ncclMin, epcclMin) && is(ncclAvg, epcclAvg) && is(ncclNumOps, epcclNumOps));
+static_assert(is(ncclScalarDevice, epcclScalarDevice) &&
+              is(ncclScalarHostImmediate, epcclScalarHostImmediate));
+
 inline epcclComm_t native(ncclComm_t comm) {
   return reinterpret_cast<epcclComm_t>(comm);
 }

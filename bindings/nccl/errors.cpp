@@ -29,6 +29,9 @@ struct Translated {
   std::string text;
 };
 
+// The last error is one whose text there was no memory for: needs none itself.
+thread_local constinit bool text_is_lost = false;
+
 LastError& last() {
   return threads_own<LastError>();
 }
@@ -86,6 +89,7 @@ std::string with_nccl_names(std::string_view text) {
 }
 
 std::string_view text_of_last(ncclComm_t comm) {
+  if (text_is_lost) return no_memory_for_text;
   const RealNccl* real = opened_real_nccl();
   if (last().source == Source::shim) return last().text;
   if (last().source != Source::real || real == nullptr) {
@@ -99,6 +103,7 @@ std::string_view text_of_last(ncclComm_t comm) {
 
 void remember(Source source) {
   last().source = source;
+  text_is_lost = false;
   last_of_process().put(std::string(text_of_last(nullptr)));
 }
 
@@ -111,6 +116,15 @@ ncclResult_t refuse(const Status& status) {
   if (status.code() == Code::invalid_argument || status.code() == Code::invalid_usage)
     log::warn(log::coll, -1, "refused: {}", status.message());
   return static_cast<ncclResult_t>(status.code());
+}
+
+ncclResult_t refuse_thrown(const std::exception& failure) {
+  try {
+    return refuse(Status(Code::system_error, failure.what()));
+  } catch (const std::exception&) {
+    text_is_lost = true;
+    return ncclSystemError;
+  }
 }
 
 ncclResult_t from_native(epcclResult_t result) {

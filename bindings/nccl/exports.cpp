@@ -16,10 +16,14 @@ auto guarded(Body body) -> decltype(body()) {
   try {
     return body();
   } catch (const std::exception& failure) {
-    const ncclResult_t code = refuse(Status(Code::system_error, failure.what()));
-    if constexpr (std::is_same_v<Value, ncclResult_t>) return code;
-    if constexpr (std::is_same_v<Value, const char*>) return "out of memory";
-    if constexpr (!std::is_void_v<Value>) return Value{};
+    // What asks for a text leaves that as it is.
+    if constexpr (std::is_same_v<Value, const char*>) {
+      return no_memory_for_text;
+    } else {
+      const ncclResult_t code = refuse_thrown(failure);
+      if constexpr (std::is_same_v<Value, ncclResult_t>) return code;
+      if constexpr (!std::is_void_v<Value>) return Value{};
+    }
   }
 }
 

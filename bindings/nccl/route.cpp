@@ -53,7 +53,7 @@ bool agreed_native(const Call& call, const CudaSide* side) {
 }
 
 // From facts that all ranks share: what they agreed on, the kind of memory and whether the call is captured (for NCCL "a collective
-// property of the operation"). Captured calls are the real library's where there is one: EPCCL's replays have not run on a GPU yet.
+// property of the operation"). Captured calls are the real library's where there is one: EPCCL's own graphs have run on one GPU only (docs/cuda.md, status).
 // EPCCL takes no pinned memory for a GPU's in a collective; in a message it can be at one end, of which the other does not know.
 bool runs_here(const Call& call, bool is_pinned, const CudaSide* side) {
   if (!agreed_native(call, side)) return false;

@@ -282,8 +282,8 @@ EPCCL_API epcclResult_t epcclEpCombine(epcclEpHandle_t handle, const epcclEpComb
  * the moment to start what needs the link (of another communicator: calls of the same one wait for the end of stage 2). All
  * buffers belong to the library until the call is over. On one node, and where a rank has nothing to send or receive, stage 1
  * is over once the call begins.
- * Any thread may call the functions below at any time, also after the communicator was finalized, aborted or destroyed: calls that
- * an abort ends still have their buffers until they are over. */
+ * epcclEpGetProgress(), epcclEpCompleteStage(), epcclEpComplete() and epcclEpStreamWaitStage() are for any thread, at any time, also
+ * after the communicator was finalized, aborted or destroyed: calls that an abort ends still have their buffers until they are over. */
 
 /** How far the handle's started calls are, on this rank. */
 typedef struct {

@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 /** Calls of `comm` that begin from now on are measured (`on` is not 0), or no longer are. Of this rank alone, ranks may differ. Never
- *  blocks. A call that is in progress keeps what it began with. */
+ *  blocks; any thread. A call that is in progress keeps what it began with. */
 EPCCL_API epcclResult_t epcclCommMeasureCalls(epcclComm_t comm, int on);
 
 /** Sums over this rank's calls, in seconds. Set up with EPCCL_CALL_TIMES_INITIALIZER; versioned by size. */

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/fnv1a.hpp"
 #include "perf/src/for_want_of_memory.hpp"
 #include "perf/src/gpu.hpp"
 #include "perf/src/output.hpp"
 #include "perf/src/session.hpp"
-#include "topology/host_id.hpp"
 
 namespace epccl::perf {
 
@@ -49,7 +49,7 @@ int measure_and_report(Job& job, Output& output) {
     return Gpu::make_current(job.options, ranks, rank).take_status();
   };
   auto session = Session::join(job.environment, {job.options.timeout, job.algorithms(), make_gpu_current},
-                               topology::fnv1a64(job.identity()));
+                               fnv1a64(job.identity()));
   Status status;
   if (session.ok()) {
     job.info.ranks = (*session)->ranks();

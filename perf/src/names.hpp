@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,27 +24,38 @@ inline std::vector<std::string_view> split(std::string_view text) {
 
 /// The value among `values` whose name_of() is `text`.
 template <typename T, typename NameOf>
-Result<T> find_name(const char* option, std::string_view text, std::initializer_list<T> values,
+Result<T> find_name(const char* option, std::string_view text, std::span<const T> values,
                     const NameOf& name_of) {
   std::string known;
-  for (const T value : values) {
+  for (const T& value : values) {
     if (text == name_of(value)) return value;
     known += std::string(known.empty() ? "" : ", ") + name_of(value);
   }
   return error(Code::invalid_argument, "{} {}: want one of {}", option, text, known);
 }
 
+template <typename T, typename NameOf>
+Result<T> find_name(const char* option, std::string_view text, std::initializer_list<T> values,
+                    const NameOf& name_of) {
+  return find_name(option, text, std::span<const T>(values.begin(), values.size()), name_of);
+}
+
 /// "all" of them, or some, each once.
 template <typename T, typename NameOf>
-Result<std::vector<T>> parse_names(const char* option, std::string_view text, std::initializer_list<T> values,
+Result<std::vector<T>> parse_names(const char* option, std::string_view text, std::span<const T> values,
                                    const NameOf& name_of) {
-  if (text == "all") return std::vector<T>(values);
+  if (text == "all") return std::vector<T>(values.begin(), values.end());
   std::vector<T> found;
   for (const std::string_view part : split(text)) {
     EPCCL_ASSIGN(const T value, find_name(option, part, values, name_of));
     if (std::find(found.begin(), found.end(), value) == found.end()) found.push_back(value);
   }
   return found;
+}
+template <typename T, typename NameOf>
+Result<std::vector<T>> parse_names(const char* option, std::string_view text, std::initializer_list<T> values,
+                                   const NameOf& name_of) {
+  return parse_names(option, text, std::span<const T>(values.begin(), values.size()), name_of);
 }
 
 }  // namespace epccl::perf

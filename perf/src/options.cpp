@@ -1,9 +1,14 @@
 #include "perf/src/options.hpp"
 
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <span>
 
+#include "algorithms/alltoall/algorithm.hpp"
 #include "perf/src/names.hpp"
 #include "perf/src/operation_first.hpp"
 
@@ -125,25 +130,31 @@ Status set_placement(const Typed& typed, Options& options) {
   return {};
 }
 
+std::vector<std::string> known_algorithms() {
+  std::vector<std::string> known;
+  for (const algorithms::Algorithm algorithm : algorithms::all_algorithms)
+    known.emplace_back(to_string(algorithm));
+  known.emplace_back("auto");
+  return known;
+}
+
 /// The library is given an algorithm by name in any case, and would not look into the environment itself.
 Status set_algorithms(const Typed& typed, const std::string& environment_algorithm, Options& options) {
   const bool is_typed = !typed.algorithm.empty();
   if (options.grouped && is_typed && typed.algorithm != "auto")
     return error(Code::invalid_argument, "--grouped: without --algo");
-  const std::initializer_list<const char*> known = {"flat", "two_stage", "auto"};
+  const std::vector<std::string> known = known_algorithms();
   if (is_typed) {
-    const auto name_of = [](const char* name) { return name; };
-    const auto found = parse_names<const char*>("--algo", typed.algorithm, known, name_of);
+    auto found = parse_names<std::string>("--algo", typed.algorithm, std::span(known), std::identity{});
     if (!found.ok())
-      return error(Code::invalid_argument, "--algo {}: want some of flat, two_stage and auto, or all",
-                   typed.algorithm);
-    options.algorithms.assign(found->begin(), found->end());
+      return error(Code::invalid_argument, "--algo {}: want some of {}, or all", typed.algorithm,
+                   fmt::join(known, ", "));
+    options.algorithms = std::move(found).value();
     return {};
   }
-  if (std::ranges::find(known, environment_algorithm, [](const char* name) { return std::string(name); }) ==
-      known.end())
-    return error(Code::invalid_argument, "EPCCL_ALGO=\"{}\": want flat, two_stage or auto",
-                 environment_algorithm);
+  if (std::ranges::find(known, environment_algorithm) == known.end())
+    return error(Code::invalid_argument, "EPCCL_ALGO=\"{}\": want one of {}", environment_algorithm,
+                 fmt::join(known, ", "));
   options.algorithms = {environment_algorithm};
   return {};
 }

@@ -70,7 +70,7 @@ class [[nodiscard]] Status {
 
   /// Puts "context: " in front of the message; a Status that is ok stays ok.
   Status with_context(const std::string& context) && {
-    if (!ok()) message_ = SparseText(context + ": " + message());
+    if (!ok()) message_ = SparseText(message().empty() ? context : context + ": " + message());
     return std::move(*this);
   }
 

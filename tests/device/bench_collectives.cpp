@@ -208,9 +208,9 @@ void measure_collective(const Case& what, bool wide, double ceiling, BenchReport
   });
 }
 
-/// What it is worth to queue calls ahead of their streams, and of the call before; and to signal in the GPU's memory.
+/// What it is worth to queue calls ahead of their streams, and to signal in the GPU's memory.
 void measure_ways(As as, Amount amount, double ceiling, BenchReport& report) {
-  for (const char* ahead : {"0", "1", "2"})
+  for (const char* ahead : {"0", "1"})
     for (const char* signals : {"driver", "auto"}) {
       const Json is{{"collective", text_of(amount.which)},
                     {"ranks_as", text_of(as)},

@@ -42,7 +42,7 @@ TEST(Alltoall, IsRightForEveryShapeAndConstant) {
     for (const Parameters& parameters : tests::parameter_choices()) {
       if (!check(cluster, parameters).ok()) continue;
       for (const uint64_t block : {0, 1, 5, 40})
-        for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+        for (const Algorithm algorithm : all_algorithms)
           prove(algorithm, cluster, Exchange::uniform(cluster.ranks(), block), parameters);
     }
 }
@@ -50,7 +50,7 @@ TEST(Alltoall, IsRightForEveryShapeAndConstant) {
 TEST(Alltoall, StagesLargeBlocksInRoundsWherePeersCannotBeRead) {
   Parameters parameters;
   parameters.direct = false;
-  for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+  for (const Algorithm algorithm : all_algorithms)
     prove(algorithm, Cluster::from_sizes({3, 2}), Exchange::uniform(5, 300'000), parameters);
 }
 
@@ -64,7 +64,7 @@ TEST(Alltoall, StagesInAsMuchScratchAsThereIsWherePeersCannotBeRead) {
       parameters.scratch_bytes = scratch;
       ASSERT_TRUE(check(cluster, parameters).ok());
       const int ranks = cluster.ranks();
-      for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+      for (const Algorithm algorithm : all_algorithms)
         for (const uint64_t block : {10, 100'000})
           for (const Exchange& exchange :
                {Exchange::uniform(ranks, block),
@@ -91,7 +91,7 @@ TEST(Alltoallv, IsRightForRandomCountsWithZeros) {
         if (!check(cluster, parameters).ok()) continue;
         const auto exchange =
             Exchange::packed(cluster.ranks(), tests::random_counts(cluster.ranks(), 60, random));
-        for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+        for (const Algorithm algorithm : all_algorithms)
           prove(algorithm, cluster, exchange, parameters);
       }
 }
@@ -135,7 +135,7 @@ TEST(Alltoallv, IsRightWhenOneRankGetsEverything) {
       counts[static_cast<size_t>(source * cluster.ranks() + 1)] = 999;
     for (const Parameters& parameters : tests::parameter_choices())
       if (check(cluster, parameters).ok())
-        for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+        for (const Algorithm algorithm : all_algorithms)
           prove(algorithm, cluster, Exchange::packed(cluster.ranks(), counts), parameters);
   }
 }
@@ -169,6 +169,17 @@ TEST(Alltoall, TwoStageSendsOneMessagePerRemoteNodeAlongTheRail) {
   for (const uint64_t messages : report.links.messages_sent) EXPECT_EQ(messages, 3U);
   for (const auto& pair : report.links.rank_pairs)
     EXPECT_EQ(cluster.local_of(pair.source), cluster.local_of(pair.destination));
+}
+
+// A small node's ranks share what those of a large one send it, and what comes from there.
+TEST(Alltoall, TwoStageBetweenUnequalNodesGivesEveryRankAsManyMessages) {
+  const Cluster cluster = Cluster::from_sizes({8, 2});
+  const auto built = build_alltoall_everywhere(Algorithm::two_stage, cluster, Exchange::uniform(10, 64), {});
+  for (const plan::RankPlan& rank : built.ranks) {
+    const auto received = std::ranges::count(rank.steps, plan::Kind::recv, &plan::Step::kind);
+    const bool is_of_large = cluster.node_of(rank.rank) == 0;
+    EXPECT_EQ(received, is_of_large ? (cluster.local_of(rank.rank) < 2 ? 1 : 0) : 4) << "rank " << rank.rank;
+  }
 }
 
 // Shared: one message per pair of nodes, still along rails.

@@ -136,6 +136,14 @@ TEST(ChooseForm, LetsOneRankOfANodeCarrySmallSums) {
           << nodes << " nodes";
 }
 
+// One core does it all, however many ranks it serves, so all ways take as long.
+TEST(ChooseForm, LetsAllRanksCarryWhereThatCostsNothing) {
+  CostParameters cost;
+  cost.cores_per_node = 1;
+  const CollectiveSpec call{Collective::allreduce, 1 << 20, 0, 4};
+  EXPECT_EQ(choose_form(topology::Cluster::uniform(1, 8), call, cost, {}, {}).parameters.carriers, 8);
+}
+
 TEST(ChooseForm, LetsNoMoreRanksCarryThanTheSmallestNodeHas) {
   const auto cluster = topology::Cluster::from_sizes({8, 1});
   const CollectiveSpec call{Collective::allreduce, 1 << 30, 0, 4};

@@ -54,6 +54,17 @@ TEST(ChooseStrategy, AvoidsManyMessages) {
   EXPECT_EQ(chosen(loads(100, 300, 100, 2400, 24), slow_wire()), Strategy::dedup);
 }
 
+TEST(ChooseStrategy, CountsTheWayBetweenNodes) {
+  const auto seconds = [](double latency) {
+    CostParameters cost = slow_wire();
+    cost.network_latency = latency;
+    return choose_strategy(cluster, loads(8000, 4000, 2000), all_fit, 4096, cost, {}).value().seconds;
+  };
+  const auto near = seconds(0), far = seconds(1);
+  for (size_t strategy = 0; strategy < near.size(); ++strategy)
+    EXPECT_DOUBLE_EQ(far[strategy], near[strategy] + 1);
+}
+
 TEST(ChooseStrategy, DoesAsItIsTold) {
   for (const Strategy strategy : {Strategy::flat, Strategy::gather, Strategy::dedup})
     EXPECT_EQ(chosen(loads(8000, 4000, 2000), slow_wire(), strategy), strategy);

@@ -328,5 +328,55 @@ TEST(CollectiveMessages, TogetherAreOneForEachPairOfNodes) {
   }
 }
 
+// Its nodes would send other messages than those that do fetch.
+TEST(CollectiveMessages, AreNotTogetherWhereANodeMayFetch) {
+  const topology::Cluster cluster = topology::Cluster::uniform(2, 4);
+  const CollectiveSpec call{Collective::reduce_scatter, 256, 0, 4};
+  CollectiveParameters parameters;
+  parameters.variant = Variant::together;
+  EXPECT_TRUE(is_together(cluster, call, parameters));
+  CollectiveParameters fetching = parameters, with_room = parameters;
+  fetching.fetch = with_room.room_to_fetch = true;
+  EXPECT_FALSE(is_together(cluster, call, fetching));
+  EXPECT_FALSE(is_together(cluster, call, with_room));
+}
+
+// The root's rail, whichever its rank is: a broadcast from each rank of a node uses all of the node's NICs.
+TEST(CollectiveMessages, FromARootGoAlongItsRail) {
+  const topology::Cluster cluster = topology::Cluster::uniform(3, 4);
+  for (const Collective kind : {Collective::broadcast, Collective::scatter})
+    for (const int root : {0, 2, 7}) {
+      const CollectiveSpec call{kind, 256, root, 4};
+      const plan::Plan built = build_collective_everywhere(cluster, call, {});
+      for (const plan::RankPlan& rank : built.ranks) {
+        const bool receives =
+            std::ranges::find(rank.steps, plan::Kind::recv, &plan::Step::kind) != rank.steps.end();
+        EXPECT_EQ(receives, !cluster.same_node(rank.rank, root) &&
+                                cluster.local_of(rank.rank) == cluster.local_of(root))
+            << to_string(kind) << " from " << root << ", rank " << rank.rank;
+      }
+    }
+}
+
+// A round has a quarter of its part of scratch for its sums, and room for a share of whole elements of each node beside that.
+TEST(CollectiveMessages, OfASumInRoundsAreNotCutForWantOfAFewElements) {
+  CollectiveParameters parameters;
+  parameters.variant = Variant::split;
+  parameters.direct = false;
+  parameters.scratch_bytes = 1000;
+  const CollectiveSpec call{Collective::allreduce, 1 << 20, 0, 4};
+  for (const int nodes : {3, 5, 7})
+    EXPECT_GT(chunk_of(topology::Cluster::uniform(nodes, 2), call, parameters), 100U) << nodes << " nodes";
+}
+
+// A chunk is of whole elements of each node's share, also where there are fewer.
+TEST(CollectiveMessages, AreNoLongerThanWhatIsAddedUp) {
+  const topology::Cluster cluster = topology::Cluster::uniform(3, 2);
+  CollectiveParameters parameters;
+  parameters.variant = Variant::split;
+  for (const uint64_t bytes : {4, 8, 4096})
+    EXPECT_LE(chunk_of(cluster, {Collective::allreduce, bytes, 0, 4}, parameters), bytes);
+}
+
 }  // namespace
 }  // namespace epccl::algorithms

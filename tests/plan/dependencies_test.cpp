@@ -91,7 +91,7 @@ TEST(Dependencies, OfMessagesAreWhatTheyAreMadeOf) {
 
 TEST(Dependencies, OfLargeAlltoallsAreFew) {
   for (const Cluster& cluster : shapes())
-    for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage})
+    for (const Algorithm algorithm : all_algorithms)
       for (Parameters parameters : tests::parameter_choices()) {
         parameters.chunk_bytes = chunk;
         parameters.eager_limit = 8 * chunk;

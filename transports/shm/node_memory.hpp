@@ -161,11 +161,11 @@ class NodeMemory {
   // Ranks use buffers of peers in a call, by their own copies or by queues of devices: a rank that gives up has its buffers back when no
   // peer uses them. It says that it gave up before it looks, and who uses buffers says so before it looks whether one has: so one of
   // them sees the other.
-  /// Before this rank copies or queues anything of the call, `or_the_next`. False: a rank has given up, and nothing may be used.
-  bool begin_use(uint64_t sequence, bool or_the_next = false);
+  /// Before this rank copies or queues anything of the call. False: a rank has given up, and nothing may be used.
+  bool begin_use(uint64_t sequence);
   /// Its copies are over, and its queues have run out.
   void end_use();
-  /// A peer that is in that call so, or has queued it already, and whose process lives; -1: none.
+  /// A peer that is in that call so, and whose process lives; -1: none.
   int peer_that_uses(uint64_t sequence) const;
 
   /// This rank waits on `core`, and nothing moves. Whether another one said so last of the same: they may be in each other's way.

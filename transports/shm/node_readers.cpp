@@ -15,8 +15,6 @@
 namespace epccl::transports {
 namespace {
 
-constexpr uint64_t and_the_next = uint64_t{1} << 63;  // of NodeControl::uses_peers
-
 /// Also false of a process that has ended and that nobody has waited for. A kernel that cannot tell: true.
 bool is_alive(pid_t pid) {
   const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -85,9 +83,8 @@ int NodeMemory::reader() const {
   return -1;
 }
 
-bool NodeMemory::begin_use(uint64_t sequence, bool or_the_next) {
-  segment_.control(local_).uses_peers.store(sequence | (or_the_next ? and_the_next : 0),
-                                            std::memory_order_seq_cst);
+bool NodeMemory::begin_use(uint64_t sequence) {
+  segment_.control(local_).uses_peers.store(sequence, std::memory_order_seq_cst);
   return !gave_up();
 }
 
@@ -97,9 +94,8 @@ void NodeMemory::end_use() {
 
 int NodeMemory::peer_that_uses(uint64_t sequence) const {
   const auto uses = [&](int peer) {
-    const uint64_t used = segment_.control(peer).uses_peers.load(std::memory_order_seq_cst),
-                   first = used & ~and_the_next;
-    return used != 0 && (first == sequence || (used > first && first + 1 == sequence));
+    const uint64_t used = segment_.control(peer).uses_peers.load(std::memory_order_seq_cst);
+    return used != 0 && used == sequence;
   };
   for (int peer = 0; peer < local_size(); ++peer)
     if (peer != local_ && uses(peer) && is_alive(pid(peer))) return peer;

@@ -76,8 +76,7 @@ struct alignas(64) RankControl {
   // rank has under way from that of each other.
   std::atomic<uint32_t> offers_are_over;
   std::array<std::atomic<uint32_t>, node_max_ranks> reading;
-  std::atomic<uint64_t>
-      uses_peers;  // the call in which this rank uses peers' buffers, maybe with the next; 0: none
+  std::atomic<uint64_t> uses_peers;  // the call in which this rank uses peers' buffers; 0: none
   // Its doorbell, as peers may try to find it in /proc; and where those can ring that are not in this network namespace.
   std::atomic<int32_t> door_fd;
   std::atomic<uint64_t> door_inode;

@@ -57,6 +57,7 @@ bool MessageStream::has_work() const {
 }
 
 size_t MessageStream::pending() const {
+  if (!failure_.ok()) return pending_at_failure_;
   return outgoing_.size() + posted_.size() + (incoming_.completion != nullptr ? 1 : 0);
 }
 
@@ -397,6 +398,7 @@ void MessageStream::lost(Status why) {
 
 void MessageStream::fail(Status why) {
   if (!failure_.ok()) return;
+  pending_at_failure_ = pending();
   failure_ = std::move(why);
   socket_.reset();
   for (const Outgoing& message : outgoing_) fail(*message.completion, describe(true, message.header.bytes));

@@ -65,6 +65,7 @@ class MessageStream {
   /// Fails what is pending and all that comes later, and closes the socket.
   void fail(Status why);
   const Status& failure() const { return failure_; }
+  /// Messages of this rank that are not complete; where the stream has failed, that were not then.
   size_t pending() const;
 
   /// The end, in good order: what the kernel has taken still goes out. Until the deadline it waits for room where the peer is to be told something.
@@ -139,6 +140,7 @@ class MessageStream {
   const std::span<std::byte> staging_;
   MessageCounters& counters_;
   UniqueFd socket_;
+  size_t pending_at_failure_ = 0;
   Status failure_, departure_;  // departure: the peer has left, and some of its messages are still on lanes
   size_t low_water_ = 1;
   bool may_read_ = false, may_write_ = false, hung_up_ = false;

@@ -137,9 +137,8 @@ bool TcpTransport::arm(bool rarely) {
 }
 
 bool TcpTransport::pump(Peer& peer) {
-  const size_t pending = peer.stream.pending();
   const bool moved = peer.stream.pump();
-  if (!peer.stream.failure().ok()) log_failure(peer, pending);
+  if (!peer.stream.failure().ok()) log_failure(peer);
   return moved;
 }
 
@@ -305,10 +304,9 @@ void TcpTransport::on_peer(Peer& peer, uint32_t events) {
 
 void TcpTransport::fail(Peer& peer, Status why) {
   if (!peer.stream.failure().ok()) return;
-  const size_t pending = peer.stream.pending();
   peer.dialled.reset();
   peer.stream.fail(std::move(why));
-  log_failure(peer, pending);
+  log_failure(peer);
 }
 
 void TcpTransport::fail_all(const Status& why) {
@@ -316,7 +314,8 @@ void TcpTransport::fail_all(const Status& why) {
     if (peer != nullptr) fail(*peer, why);
 }
 
-void TcpTransport::log_failure(const Peer& peer, size_t pending) const {
+void TcpTransport::log_failure(const Peer& peer) const {
+  const size_t pending = peer.stream.pending();
   const std::string& why = peer.stream.failure().message();
   // A peer that left in good order looks the same from here; then nothing is pending.
   if (pending == 0)

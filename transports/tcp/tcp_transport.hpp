@@ -97,7 +97,7 @@ class TcpTransport final : public MessageTransport, private Lanes {
   bool pump(Peer& peer);
   void fail(Peer& peer, Status why);
   void fail_all(const Status& why);
-  void log_failure(const Peer& peer, size_t pending) const;
+  void log_failure(const Peer& peer) const;
   Status outcome(Peer& peer, const Completion& completion);
 
   // Lanes (tcp_lanes.cpp)

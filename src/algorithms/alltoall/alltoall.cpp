@@ -7,16 +7,6 @@
 
 namespace epccl::algorithms {
 
-const char* to_string(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::flat:
-      return "flat";
-    case Algorithm::two_stage:
-      return "two_stage";
-  }
-  return "?";
-}
-
 Status check(const topology::Cluster& cluster, const Parameters& parameters) {
   const int local_size = cluster.max_local_size();
   const int slots_needed = 4 + 2 * local_size;

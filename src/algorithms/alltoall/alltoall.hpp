@@ -9,15 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/alltoall/algorithm.hpp"
 #include "algorithms/alltoall/exchange.hpp"
 #include "base/status.hpp"
 #include "plan/plan.hpp"
 #include "topology/cluster.hpp"
 
 namespace epccl::algorithms {
-
-enum class Algorithm : uint8_t { flat, two_stage };
-const char* to_string(Algorithm algorithm);
 
 /// Constants of a build. Every rank must use the same.
 struct Parameters {

@@ -15,6 +15,25 @@ namespace {
 
 constexpr std::array<const char*, epcclNumOps> names{"sum", "prod", "max", "min", "avg"};
 
+// Datatypes and operations are cast.
+constexpr bool is(device::Element element, epcclDataType_t datatype) {
+  return static_cast<int>(element) == static_cast<int>(datatype);
+}
+constexpr bool is(device::ReduceOp ours, epcclRedOp_t op) {
+  return static_cast<int>(ours) == static_cast<int>(op);
+}
+using device::Element;
+using device::ReduceOp;
+static_assert(is(Element::int8, epcclInt8) && is(Element::uint8, epcclUint8) &&
+              is(Element::int32, epcclInt32) && is(Element::uint32, epcclUint32) &&
+              is(Element::int64, epcclInt64) && is(Element::uint64, epcclUint64) &&
+              is(Element::float16, epcclFloat16) && is(Element::float32, epcclFloat32) &&
+              is(Element::float64, epcclFloat64) && is(Element::bfloat16, epcclBfloat16) &&
+              is(Element::float8e4m3, epcclFloat8e4m3) && is(Element::float8e5m2, epcclFloat8e5m2) &&
+              device::element_kinds == epcclNumTypes);
+static_assert(is(ReduceOp::sum, epcclSum) && is(ReduceOp::prod, epcclProd) && is(ReduceOp::max, epcclMax) &&
+              is(ReduceOp::min, epcclMin) && is(ReduceOp::avg, epcclAvg) && epcclNumOps == 5);
+
 struct Made {
   epcclComm_t comm = nullptr;
   epcclDataType_t datatype = epcclFloat32;
@@ -54,10 +73,10 @@ Status unknown(int op) {
 Result<Operation> find_operation(epcclRedOp_t op, epcclDataType_t datatype, epcclComm_t comm, int ranks) {
   EPCCL_TRY(datatype_bytes(datatype).status());
   Operation operation;
-  operation.reduction.element = static_cast<device::Element>(datatype);
+  operation.reduction.element = static_cast<Element>(datatype);
   operation.reduction.ranks = ranks;
   if (op >= 0 && op < epcclNumOps) {
-    operation.reduction.op = static_cast<device::ReduceOp>(op);
+    operation.reduction.op = static_cast<ReduceOp>(op);
     operation.name = names[static_cast<size_t>(op)];
     return operation;
   }
@@ -70,7 +89,7 @@ Result<Operation> find_operation(epcclRedOp_t op, epcclDataType_t datatype, epcc
   if (made.datatype != datatype)
     return error(Code::invalid_argument, "op {} was made for datatype {}, not for {}", static_cast<int>(op),
                  datatype_name(made.datatype), datatype_name(datatype));
-  operation.reduction.op = device::ReduceOp::premul_sum;
+  operation.reduction.op = ReduceOp::premul_sum;
   operation.reduction.scalar_bits = made.scalar_bits;
   operation.device_scalar = made.device_scalar;
   operation.name = "premul_sum";

@@ -141,6 +141,23 @@ Status get_lost_ranks(epcclComm_t comm, int* ranks, int capacity, int* count) {
   return {};
 }
 
+const char* find_last_error(epcclComm_t comm) {
+  if (*last_error() != 0 || comm == nullptr) return last_error();
+  const auto handle = find_handle(comm);
+  if (!handle.ok()) return last_error();
+  std::string& background = threads_own<BackgroundText>().value;
+  const Status failure = handle.value()->failure();
+  if (!failure.ok() && failure.message().empty()) return no_memory_for_text;
+  background = failure.message();
+  return background.c_str();
+}
+
+Reason find_last_reason(epcclComm_t comm) {
+  if (*last_error() != 0 || comm == nullptr) return last_reason();
+  const auto handle = find_handle(comm);
+  return handle.ok() ? handle.value()->failure().reason() : last_reason();
+}
+
 }  // namespace
 }  // namespace epccl::api
 
@@ -156,8 +173,10 @@ epcclResult_t epcclGetVersion(int* version) {
 }
 
 epcclResult_t epcclResetDebugInit() {
-  epccl::log::read_again();
-  return epcclSuccess;
+  return guarded([]() -> Status {
+    epccl::log::read_again();
+    return {};
+  });
 }
 
 const char* epcclGetErrorString(epcclResult_t result) {
@@ -184,19 +203,11 @@ const char* epcclGetErrorString(epcclResult_t result) {
 }
 
 const char* epcclGetLastError(epcclComm_t comm) {
-  std::string& background = epccl::threads_own<BackgroundText>().value;
-  if (*last_error() != 0 || comm == nullptr) return last_error();
-  const auto handle = find_handle(comm);
-  if (!handle.ok()) return last_error();
-  background = handle.value()->failure().message();
-  return background.c_str();
+  return guarded_or(no_memory_for_text, [&] { return find_last_error(comm); });
 }
 
 epcclReason_t epcclGetLastErrorReason(epcclComm_t comm) {
-  epccl::Reason reason = last_reason();
-  if (*last_error() == 0 && comm != nullptr)
-    if (const auto handle = find_handle(comm); handle.ok()) reason = handle.value()->failure().reason();
-  return static_cast<epcclReason_t>(reason);
+  return static_cast<epcclReason_t>(guarded_or(epccl::Reason::none, [&] { return find_last_reason(comm); }));
 }
 
 epcclResult_t epcclGetUniqueId(epcclUniqueId* uniqueId) {

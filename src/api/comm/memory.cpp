@@ -136,7 +136,7 @@ epcclResult_t epcclCommDeregister(epcclComm_t comm, void* handle) {
 }
 
 int epcclIsRegistration(epcclComm_t comm, const void* handle) {
-  return is_registration(comm, handle) ? 1 : 0;
+  return guarded_or(0, [&] { return is_registration(comm, handle) ? 1 : 0; });
 }
 
 epcclResult_t epcclCommWindowRegister(epcclComm_t comm, void* buff, size_t size, epcclWindow_t* win,

@@ -33,7 +33,7 @@ epcclResult_t epcclStreamQuery(epcclStream_t stream) {
 }
 
 int epcclIsStream(epcclStream_t stream) {
-  return epccl::device::find_stream(stream) != nullptr ? 1 : 0;
+  return guarded_or(0, [&] { return epccl::device::find_stream(stream) != nullptr ? 1 : 0; });
 }
 
 epcclResult_t epcclStreamDestroy(epcclStream_t stream) {

@@ -12,7 +12,7 @@ namespace epccl::api {
 Status submit_on_device(device::Device& device, CommPtr communicator, runtime::P2pOperation operation,
                         void* stream) {
   EPCCL_ASSIGN(const bool captured, is_captured(device, stream));
-  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  EPCCL_ASSIGN(runtime::OnDevice * on, communicator->on_device(device));
   EPCCL_ASSIGN(const runtime::EngineUse use, communicator->gpu_engine_use());
   auto end = std::make_shared<runtime::GpuEnd>();
   end->worker = on->worker.get();

@@ -2,12 +2,12 @@
 
 namespace epccl::api {
 
-Result<Place> take_place(runtime::Communicator::OnDevice& on, void* stream) {
+Result<Place> take_place(runtime::OnDevice& on, void* stream) {
   EPCCL_ASSIGN(TurnPtr turn, turn_of_call(*on.worker, stream));
   return Place{&on, std::move(turn)};
 }
 
-Result<Place> begun_place(runtime::Communicator::OnDevice& on) {
+Result<Place> begun_place(runtime::OnDevice& on) {
   return Place{&on, std::make_shared<runtime::Turn>()};
 }
 

@@ -12,13 +12,13 @@
 namespace epccl::api {
 
 struct Place {
-  runtime::Communicator::OnDevice* on = nullptr;
+  runtime::OnDevice* on = nullptr;
   TurnPtr turn;
 };
 
-Result<Place> take_place(runtime::Communicator::OnDevice& on, void* stream);
+Result<Place> take_place(runtime::OnDevice& on, void* stream);
 /// That of a call which is made when its stream has come to it, by a graph's word.
-Result<Place> begun_place(runtime::Communicator::OnDevice& on);
+Result<Place> begun_place(runtime::OnDevice& on);
 
 /// Whether calls that queues make may be queued behind their streams. Where they are measured they are not: their time begins when their
 /// streams have come.

@@ -6,8 +6,8 @@
 
 namespace epccl::api {
 
-Result<MappableBuffer> MappableBuffer::make(const runtime::Communicator::OnDevice& on, const void* buffer,
-                                            uint64_t bytes, Pieces pieces) {
+Result<MappableBuffer> MappableBuffer::make(const runtime::OnDevice& on, const void* buffer, uint64_t bytes,
+                                            Pieces pieces) {
   MappableBuffer made;
   made.buffer_ = static_cast<std::byte*>(const_cast<void*>(buffer));  // NOLINT: inputs and outputs are alike
   if (bytes == 0 || !on.engines->must_be_replaced(buffer, bytes)) return made;
@@ -31,7 +31,7 @@ MappableBuffer::Pieces MappableBuffers::Used::all_pieces() const {
   return {{static_cast<std::byte*>(const_cast<void*>(buffer)), 0, bytes}};  // NOLINT: as above
 }
 
-Result<MappableBuffers> MappableBuffers::make(const runtime::Communicator::OnDevice& on, const Used& input,
+Result<MappableBuffers> MappableBuffers::make(const runtime::OnDevice& on, const Used& input,
                                               const Used& output) {
   MappableBuffers made;
   EPCCL_ASSIGN(made.input_, MappableBuffer::make(on, input.buffer, input.bytes, input.all_pieces()));

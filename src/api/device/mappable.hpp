@@ -17,8 +17,8 @@ class MappableBuffer {
   using Pieces = std::vector<runtime::StagedCalls::Piece>;
 
   /// `pieces`: the parts of it that the call uses. To be made before the call's turn, since it may allocate.
-  static Result<MappableBuffer> make(const runtime::Communicator::OnDevice& on, const void* buffer,
-                                     uint64_t bytes, Pieces pieces);
+  static Result<MappableBuffer> make(const runtime::OnDevice& on, const void* buffer, uint64_t bytes,
+                                     Pieces pieces);
 
   std::byte* data() const { return replacement_ != nullptr ? replacement_->data() : buffer_; }
   // Where it is replaced; in the call, whose turn has begun.
@@ -41,18 +41,16 @@ class MappableBuffers {
 
     MappableBuffer::Pieces all_pieces() const;
   };
-  static Result<MappableBuffers> make(const runtime::Communicator::OnDevice& on, const Used& input,
-                                      const Used& output);
+  static Result<MappableBuffers> make(const runtime::OnDevice& on, const Used& input, const Used& output);
 
   /// Makes the call when its turn has begun, or behind what its stream had: `run` gets it with buffers that peers can map.
   template <typename CallType, typename Run>
-  Status run(const runtime::Communicator::OnDevice& on, runtime::Turn& turn, CallType call, Run run) const {
+  Status run(const runtime::OnDevice& on, const runtime::Turn& turn, CallType call, Run run) const {
     call.behind = turn.behind();
     if (call.behind == nullptr) EPCCL_TRY(on.worker->begun(turn));
     EPCCL_TRY(input_.copy_in(*on.staged));
     call.input = input_.data();
     call.output = output_.data();
-    call.may_look_ahead = true;
     EPCCL_TRY(run(call));
     return output_.copy_out(*on.staged);
   }

@@ -4,7 +4,7 @@
 //   2. who makes it: the GPU's queues, or the host by way of its own memory; the same on all ranks
 //   3. what that needs of the GPU. To allocate may wait for what the GPU does, and from 4 on that may be waiting for this call
 //   4. its place in the stream, and whether it is queued behind what the stream had: what queues make all of
-//   5. the work: for a thread that makes it whenever the graph runs, or for the communicator's order, with what can be done ahead
+//   5. the work: for a thread that makes it whenever the graph runs, or for the communicator's order
 //
 // What kinds of calls differ in is a GpuCall. A new kind is a class of that, and a submit_on_device() (device_calls.cpp).
 #pragma once
@@ -32,12 +32,10 @@ struct CallMemory {
   runtime::DeviceRooms::Borrowed input, output;  // where it is staged, if its kind wants them
 };
 
-/// Whether ranks know how much such a call moves before they meet: then its type has these. Else no graph makes it, and none of it is done
-/// before its turn.
+/// Whether ranks know how much such a call moves before they meet: then its type has these. Else no graph makes it.
 template <typename CallType>
 constexpr bool sizes_are_known = requires(CallType call) {
   call.capture;
-  call.is_ahead;
 };
 
 /// A call, and what submit_call() asks of its kind. Nothing here may hold the call's place or memory: it may outlive the call.
@@ -69,7 +67,7 @@ class GpuCall {
   virtual bool has_to_be_read() const { return false; }
   virtual Status read(const Place& /*place*/, CallType& /*each*/) const { return {}; }
 
-  /// By the GPU's queues: now, or into a graph, or ahead, as `each` says.
+  /// By the GPU's queues: now, or into a graph, as `each` says.
   virtual Status run_on_engines(const runtime::OnDevice& on, const CallType& each) const = 0;
   /// What run_staged() will need, beside the slices that StagedCalls has.
   virtual Status borrow_for_staging(const runtime::OnDevice& /*on*/, CallMemory& /*memory*/) const {
@@ -99,21 +97,6 @@ Status submit_at(Place place, CommPtr communicator, CollectiveWork work);
 /// caller's thread calls it: it meets the node, so in a group of one thread for several ranks it comes at the group's end.
 Status capture(runtime::OnDevice& on, device::Device& device, CommPtr communicator, const std::string& text,
                void* stream, std::function<Status(device::Queue&)> add);
-
-/// Of a call that may be queued behind its stream: what can be done of it before its turn.
-template <typename CallType>
-std::function<bool()> work_ahead(const Place& place, GpuCallPtr<CallType> made) {
-  return [turn = place.turn.get(), on = place.on, made = std::move(made)] {  // the work alone holds the turn
-    const runtime::QueuedBehind* const behind = turn->behind();
-    if (behind == nullptr) return false;
-    CallType call = made->call;
-    call.behind = behind;
-    call.is_ahead = true;
-    call.may_look_ahead = true;                          // in its turn
-    static_cast<void>(made->run_on_engines(*on, call));  // what is wrong is found again in its turn
-    return on->engines->is_ahead();
-  };
-}
 
 /// Null: the call reads its input where it lies.
 template <typename CallType>
@@ -199,11 +182,8 @@ Status submit_call(device::Device& device, CommPtr communicator, std::shared_ptr
   };
   if (captured)
     return capture_replayed(device, std::move(communicator), made->text(), std::move(run), stream);
-  CollectiveWork work{std::move(run), [made] { return made->predict(); }};
-  if constexpr (sizes_are_known<CallType>) {
-    if (all_by_queues && place.turn->may_be_behind()) work.ahead = work_ahead(place, made);
-  }
-  return submit_at(std::move(place), std::move(communicator), std::move(work));
+  return submit_at(std::move(place), std::move(communicator),
+                   {std::move(run), [made] { return made->predict(); }});
 }
 
 }  // namespace epccl::api

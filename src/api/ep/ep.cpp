@@ -5,7 +5,7 @@
 #include "api/handles/arguments.hpp"
 #include "api/handles/last_error.hpp"
 #include "base/settings.hpp"
-#include "ep/handle/device_plans.hpp"
+#include "ep/handle/complete_rules.hpp"
 #include "ep/routing/expert_map.hpp"
 
 namespace epccl::api {
@@ -51,7 +51,7 @@ Status create_group(epcclEpGroup_t* out, epcclComm_t comm, const epcclEpGroupCon
   EPCCL_ASSIGN(const ep::GroupOptions options, read_options(config));
   EPCCL_TRY(check_no_ep_in_group());
   std::shared_ptr<ep::Group> made;
-  EPCCL_TRY(run_ep(communicator, nullptr, 0, [&](Status& agreed) -> Status {
+  EPCCL_TRY(run_ep(communicator, [&](Status& agreed) -> Status {
     EPCCL_ASSIGN(made, ep::Group::create(*communicator, options, agreed));
     return {};
   }));
@@ -59,40 +59,9 @@ Status create_group(epcclEpGroup_t* out, epcclComm_t comm, const epcclEpGroupCon
   return {};
 }
 
-Status make_static(ep::SlotRules& rules) {
-  constexpr uint64_t most_entries =
-      1 << 20;  // of a rank: every rank receives them, and has tables several times as large
-  if (rules.max_topk > ep::max_topk)
-    return error(Code::invalid_argument, "static_topk {}: at most {} experts a token", rules.max_topk,
-                 ep::max_topk);
-  if (uint64_t{rules.max_topk} * rules.max_tokens > most_entries)
-    return error(Code::invalid_argument,
-                 "static_topk {} with max_send_tokens_per_rank {}: tables of more than {} entries",
-                 rules.max_topk, rules.max_tokens, most_entries);
-  if (rules.layout == ep::SlotLayout::flat)
-    return {Code::invalid_argument,
-            "static mode needs the rank-major or the expert-major layout: the flat one has no fixed size"};
-  if (rules.layout == ep::SlotLayout::expert_major && rules.capacity == 0)
-    return {Code::invalid_argument, "static mode in the expert-major layout needs max_tokens_per_expert"};
-  rules.pad = rules.capacity > 0;
-  return {};
-}
-
-// Rows are numbered with 32 bits; half of that is left to rows beyond the padding.
-Status check_zones(const ep::SlotRules& rules, const ep::Group& group) {
-  uint64_t most = 0;
-  for (int rank = 0; rank < group.communicator().ranks(); ++rank)
-    most = std::max<uint64_t>(most, group.experts().count(rank));
-  const uint64_t alignment = rules.alignment;
-  const uint64_t zone = (std::max<uint64_t>(rules.capacity, 1) + alignment - 1) / alignment * alignment;
-  if (most * zone > INT32_MAX)
-    return error(
-        Code::invalid_argument,
-        "{} experts of a rank with {} rows each (max_tokens_per_expert {}, alignment {}) are more than "
-        "{} rows",
-        most, zone, rules.capacity, rules.alignment, INT32_MAX);
-  return {};
-}
+static_assert(static_cast<int>(ep::SlotLayout::expert_major) == EPCCL_EP_LAYOUT_EXPERT_MAJOR &&
+              static_cast<int>(ep::SlotLayout::rank_major) == EPCCL_EP_LAYOUT_RANK_MAJOR &&
+              static_cast<int>(ep::SlotLayout::flat) == EPCCL_EP_LAYOUT_FLAT);
 
 Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConfig_t* given,
                                  const ep::Group& group) {
@@ -103,23 +72,12 @@ Result<ep::SlotRules> read_rules(epcclEpLayout_t layout, const epcclEpHandleConf
     return error(Code::invalid_argument, "layout {} is unknown", value);
   ep::SlotRules rules;
   rules.layout = static_cast<ep::SlotLayout>(value);
-  rules.max_tokens = group.options().max_tokens;
   rules.alignment = std::max(config.dispatch_output_per_expert_alignment, 1U);
   rules.capacity = config.max_tokens_per_expert;
   rules.pad = config.pad_to_capacity != 0;
   rules.max_topk = config.static_topk;
   rules.undefined_padding = config.undefined_padding != 0;
-  if (rules.layout != ep::SlotLayout::expert_major &&
-      (rules.alignment > 1 || rules.capacity > 0 || rules.undefined_padding))
-    return Status(Code::invalid_argument,
-                  "an alignment, a capacity of experts or undefined padding needs the expert-major layout");
-  if (rules.pad && rules.capacity == 0)
-    return Status(Code::invalid_argument, "pad_to_capacity without max_tokens_per_expert");
-  if (rules.max_topk > 0) {
-    EPCCL_TRY(make_static(rules));
-    EPCCL_TRY(ep::check_table_sizes(group.cluster(), rules, group.options().strategy));
-  }
-  EPCCL_TRY(check_zones(rules, group));
+  EPCCL_TRY(ep::complete_rules(rules, group));
   return rules;
 }
 
@@ -144,7 +102,7 @@ Status get_stats(epcclEpHandle_t handle, epcclEpStats_t* out) {
   const epcclEpStats_t defaults = EPCCL_EP_STATS_INIT;
   EPCCL_ASSIGN(epcclEpStats_t stats, read_struct("stats", out, defaults));
   ep::Handle& of = *target->handle;
-  if (!of.failure().ok()) return Status(of.failure()).with_context("the handle has no valid routing");
+  EPCCL_TRY(routing_failure(of));
   EPCCL_TRY(of.need_lists());
   const ep::LinkTraffic traffic = of.traffic();
   const auto strategy = of.strategy();

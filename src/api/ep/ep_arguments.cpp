@@ -50,10 +50,10 @@ Status check_apart(std::span<const Tensor* const> tensors, size_t read) {
   return {};
 }
 
-ep::Element element_of(epcclDataType_t datatype) {
-  if (datatype == epcclBfloat16) return ep::Element::bfloat16;
-  if (datatype == epcclFloat16) return ep::Element::float16;
-  return datatype == epcclFloat8e4m3 ? ep::Element::float8_e4m3 : ep::Element::float32;
+ep::TokenType token_type_of(epcclDataType_t datatype) {
+  if (datatype == epcclBfloat16) return ep::TokenType::bfloat16;
+  if (datatype == epcclFloat16) return ep::TokenType::float16;
+  return datatype == epcclFloat8e4m3 ? ep::TokenType::float8_e4m3 : ep::TokenType::float32;
 }
 
 }  // namespace epccl::api

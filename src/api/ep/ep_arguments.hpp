@@ -46,6 +46,6 @@ Result<Tensor> read_tensor(const char* what, const epcclEpTensor_t* given, bool 
 /// Of a call's tensors, of which the first so many are read: what is written overlaps nothing.
 Status check_apart(std::span<const Tensor* const> tensors, size_t read);
 
-ep::Element element_of(epcclDataType_t datatype);
+ep::TokenType token_type_of(epcclDataType_t datatype);
 
 }  // namespace epccl::api

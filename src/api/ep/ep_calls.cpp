@@ -30,14 +30,8 @@ device::Device* place(EpHandle& handle, EpHandle::Kind kind, bool tells, device:
   return any ? nullptr : handle.communicator()->device_in_use();
 }
 
-}  // namespace
-
-Status check_no_ep_in_group() {
-  return in_group() ? Status(Code::invalid_usage, "EP calls cannot be part of a group") : Status{};
-}
-
-Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout_ms, const EpWork& work,
-              std::shared_ptr<runtime::CallProgress> progress) {
+Status submit_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout_ms, const EpWork& work,
+                 std::shared_ptr<runtime::CallProgress> progress) {
   auto agreed = std::make_shared<Status>();
   const auto conclude = [agreed, progress = std::move(progress)](Status status) {
     if (status.ok()) status = *agreed;
@@ -46,6 +40,26 @@ Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout
   };
   return submit({std::move(communicator), stream,
                  CollectiveWork{[agreed, work] { return work(*agreed); }, {}, timeout_ms * 1e-3, conclude}});
+}
+
+}  // namespace
+
+Status run_ep(const EpHandle& handle, device::HostStream* stream, const EpWork& work,
+              std::shared_ptr<runtime::CallProgress> progress) {
+  return submit_ep(handle.communicator(), stream, handle.handle->group().options().timeout_ms, work,
+                   std::move(progress));
+}
+
+Status run_ep(CommPtr communicator, const EpWork& work) {
+  return submit_ep(std::move(communicator), nullptr, 0, work, nullptr);
+}
+
+Status routing_failure(const ep::Handle& handle) {
+  return Status(handle.failure()).with_context("the handle has no valid routing");
+}
+
+Status check_no_ep_in_group() {
+  return in_group() ? Status(Code::invalid_usage, "EP calls cannot be part of a group") : Status{};
 }
 
 Result<device::Device*> device_of_transfer(EpHandle& handle, std::span<const Tensor* const> tensors,
@@ -70,7 +84,7 @@ Result<device::Device*> device_of_update(EpHandle& handle, const Tensor& table,
 }
 
 // In a combine with strategy FLAT each rank of other nodes has a part in a sum; so it may be with AUTO.
-Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on, const ep::Group& group,
+Result<runtime::EngineChoice> choose_maker(const runtime::OnDevice& on, const ep::Group& group,
                                            bool replays) {
   EPCCL_ASSIGN(const runtime::EngineUse use, group.communicator().gpu_engine_use());
   const runtime::EngineChoice choice = on.kernels->choose(use);
@@ -78,10 +92,10 @@ Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice
   const bool may_be_flat = group.options().strategy.value_or(ep::Strategy::flat) == ep::Strategy::flat;
   const auto ranks = static_cast<uint32_t>(group.cluster().ranks());
   if (choice.engines && may_be_flat && ranks > device::kernels::max_peers)
-    return runtime::EngineChoice{false, false, "more ranks than a kernel can name, if the strategy is FLAT"};
+    return runtime::EngineChoice::host("more ranks than a kernel can name, if the strategy is FLAT");
   // On one node the host makes the layouts of these runs, and what is made of them.
   if (choice.by_cores && replays && group.cluster().nodes() == 1)
-    return runtime::EngineChoice{false, false, "never, in a graph of one node"};
+    return runtime::EngineChoice::host("never, in a graph of one node");
   return choice;
 }
 

@@ -19,9 +19,14 @@ using EpWork = std::function<Status(Status& agreed)>;
 
 Status check_no_ep_in_group();
 
-/// `timeout_ms`: of the EP group, or 0. `progress`: of a call that others wait for, or null.
-Status run_ep(CommPtr communicator, device::HostStream* stream, uint32_t timeout_ms, const EpWork& work,
+/// A call of the handle. `stream`: null: by the calling thread. `progress`: of a call that others wait for, or null.
+Status run_ep(const EpHandle& handle, device::HostStream* stream, const EpWork& work,
               std::shared_ptr<runtime::CallProgress> progress = nullptr);
+/// A call that makes a group, by the calling thread.
+Status run_ep(CommPtr communicator, const EpWork& work);
+
+/// Why the last update came to nothing, which every rank knows alike; ok after one that did.
+Status routing_failure(const ep::Handle& handle);
 
 // On which GPU a call is made; null: on the host. The handle remembers it: with nothing to move and no stream a call is made where the
 // last one was. Error: tensors of several kinds, or of several GPUs.
@@ -33,8 +38,7 @@ Result<device::Device*> device_of_update(EpHandle& handle, const Tensor& table,
 
 /// Who makes calls on a GPU's memory, and, in static mode, their layout; the same on every rank. Before the call's turn: makes what those
 /// need. `replays`: of a call that the host makes at each run of a graph.
-Result<runtime::EngineChoice> choose_maker(const runtime::Communicator::OnDevice& on, const ep::Group& group,
-                                           bool replays);
+Result<runtime::EngineChoice> choose_maker(const runtime::OnDevice& on, const ep::Group& group, bool replays);
 
 // The calls of ep.h.
 Status update(EpHandle& target, const epcclEpTensor_t* topk_idx, const epcclEpLayoutInfo_t* info,

@@ -17,7 +17,7 @@ Result<std::shared_ptr<ep::DeviceLayout>> layout_of(EpHandle& target, runtime::S
 
 /// Everything that a captured call needs. Error: it cannot be captured, `text` names it.
 struct CaptureOn {
-  runtime::Communicator::OnDevice* on = nullptr;
+  runtime::OnDevice* on = nullptr;
   std::shared_ptr<device::Queue> stream;
   ep::Captured into;
 };

@@ -6,7 +6,7 @@
 
 namespace epccl::api {
 
-bool is_replayed(const EpHandle& target, const runtime::Communicator::OnDevice& on) {
+bool is_replayed(const EpHandle& target, const runtime::OnDevice& on) {
   const CommPtr communicator = target.communicator();
   // An error is for who makes the call to return.
   const auto use = communicator->gpu_engine_use();

@@ -11,7 +11,7 @@
 namespace epccl::api {
 
 /// Whether such a thread makes the handle's captured calls; else they are kernels of the graph. The same on every rank.
-bool is_replayed(const EpHandle& target, const runtime::Communicator::OnDevice& on);
+bool is_replayed(const EpHandle& target, const runtime::OnDevice& on);
 
 /// What such calls share, made for the first. Error: the call cannot be captured, `text` names it.
 Result<std::shared_ptr<ep::ReplayedRouting>> replayed_routing_of(device::Device& device, EpHandle& target,

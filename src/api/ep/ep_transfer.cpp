@@ -42,14 +42,10 @@ Status transfer(EpHandle& target, device::HostStream* queue, Call call,
   if (queue != nullptr) progress = target.started.add(*queue);
   call.progress = progress.get();
   const auto work = [handle = target.handle, call, move = std::move(move)](Status& agreed) -> Status {
-    if (!handle->failure().ok()) {
-      agreed = Status(handle->failure()).with_context("the handle has no valid routing");
-      return {};
-    }
-    return move(*handle, call);
+    agreed = routing_failure(*handle);
+    return agreed.ok() ? move(*handle, call) : Status{};
   };
-  return run_ep(target.communicator(), queue, target.handle->group().options().timeout_ms, work,
-                std::move(progress));
+  return run_ep(target, queue, work, std::move(progress));
 }
 
 Status run_staged(ep::Handle& handle, const ep::DispatchCall& call, StagedCalls& staged, std::byte* pinned) {
@@ -84,7 +80,7 @@ struct Mover {
 
 // All that has to be allocated is, before the stream waits for it. `replays`: of a call that is captured; else null. Where graphs replay updates of the handle, any of them may have been the last when the call runs, and the host's.
 template <typename Call>
-Result<Mover<Call>> mover_of(runtime::Communicator::OnDevice& on, const EpHandle& target, const Call& call,
+Result<Mover<Call>> mover_of(runtime::OnDevice& on, const EpHandle& target, const Call& call,
                              ep::ReplayedRouting* replays) {
   const CommPtr communicator = target.communicator();
   EPCCL_ASSIGN(const runtime::EngineChoice choice,
@@ -104,7 +100,7 @@ Result<Mover<Call>> mover_of(runtime::Communicator::OnDevice& on, const EpHandle
     if (replays != nullptr) replays->share(rooms, kind_of(call));
     return Mover<Call>{[kernels = on.kernels.get(), rooms, choice](ep::Handle& handle, const Call& each,
                                                                    const runtime::QueuedBehind* behind) {
-                         kernels->begin(choice, behind);
+                         const auto begun = kernels->begin(choice, behind);
                          return run_kernels(handle, each, *kernels, rooms);
                        },
                        can_queue_behind(*communicator)};
@@ -158,30 +154,21 @@ Status capture_kernels(device::Device& device, EpHandle& target, epcclStream_t s
     return not_capturable(text,
                           "the handle has no routing that kernels have made: its update has to be captured, "
                           "too, or made on the GPU before");
-  return run_ep(target.communicator(), nullptr, target.handle->group().options().timeout_ms,
-                [&](Status& agreed) -> Status {
-                  if (!target.update_is_captured && !target.handle->failure().ok()) {
-                    agreed = Status(target.handle->failure()).with_context("the handle has no valid routing");
-                    return {};
-                  }
-                  return capture_call(*target.handle, call, capture);
-                });
+  return run_ep(target, nullptr, [&](Status& agreed) -> Status {
+    if (!target.update_is_captured) agreed = routing_failure(*target.handle);
+    return agreed.ok() ? capture_call(*target.handle, call, capture) : Status{};
+  });
 }
 
 // A thread of the library makes the call that would be made now.
 template <typename Call>
-Status capture_by_host(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
-                       epcclStream_t stream, const Call& call, const char* text) {
+Status capture_by_host(device::Device& device, runtime::OnDevice& on, EpHandle& target, epcclStream_t stream,
+                       const Call& call, const char* text) {
   EPCCL_ASSIGN(auto routing, replayed_routing_of(device, target, text));
-  EPCCL_TRY(run_ep(target.communicator(), nullptr, target.handle->group().options().timeout_ms,
-                   [&](Status& agreed) -> Status {
-                     if (!target.update_is_captured && !target.handle->failure().ok()) {
-                       agreed =
-                           Status(target.handle->failure()).with_context("the handle has no valid routing");
-                       return {};
-                     }
-                     return routing->check(call);
-                   }));
+  EPCCL_TRY(run_ep(target, nullptr, [&](Status& agreed) -> Status {
+    if (!target.update_is_captured) agreed = routing_failure(*target.handle);
+    return agreed.ok() ? routing->check(call) : Status{};
+  }));
   EPCCL_ASSIGN(auto mover, mover_of(on, target, call, routing.get()));
   auto work = [routing, call, move = std::move(mover.move)]() -> Status {
     return routing->has_routing() ? move(routing->handle(), call, nullptr) : Status{};
@@ -244,14 +231,14 @@ Status dispatch(epcclEpHandle_t handle, const epcclEpDispatchInputs_t* inputs,
 
   ep::DispatchCall call;
   call.tokens = tokens.data;
-  call.type = element_of(tokens.datatype);
+  call.type = token_type_of(tokens.datatype);
   call.token_rows = tokens.rows();
   call.hidden = tokens.columns();
   call.weights = {data_of<float>(weights), weights.rows(), weights.columns()};
   call.scales = {data_of<float>(scales), scales.rows(), scales.columns()};
   call.received = received.data;
   call.received_rows = received.rows();
-  call.received_type = element_of(received.datatype);
+  call.received_type = token_type_of(received.datatype);
   call.received_weights = {data_of<float>(received_weights), received_weights.rows(),
                            received_weights.columns()};
   call.received_scales = {data_of<float>(received_scales), received_scales.rows(), received_scales.columns()};
@@ -296,7 +283,7 @@ Status combine(epcclEpHandle_t handle, const epcclEpCombineInputs_t* inputs,
   ep::CombineCall call;
   call.tokens = tokens.data;
   call.token_rows = tokens.rows();
-  call.type = element_of(tokens.datatype);
+  call.type = token_type_of(tokens.datatype);
   call.hidden = tokens.columns();
   call.weights = {data_of<float>(weights), weights.rows(), weights.columns()};
   call.combined = combined.data;

@@ -148,12 +148,12 @@ Status update_on_host(EpHandle& target, Update update, epcclStream_t stream) {
   const auto work = [handle = target.handle, update = std::move(update), copy](Status& agreed) {
     return run_update(*handle, update.topk, update.counters, false, agreed);
   };
-  return run_ep(target.communicator(), queue, target.handle->group().options().timeout_ms, work);
+  return run_ep(target, queue, work);
 }
 
 // What goes wrong is told by who waits for the handle's calls: the caller may have gone on.
 Status start(EpHandle& target, const DeviceWorker& worker, const EpWork& work) {
-  return run_ep(target.communicator(), &worker.stream(), target.handle->group().options().timeout_ms, work,
+  return run_ep(target, &worker.stream(), work,
                 target.started.add(worker.stream(), ep::StartedCalls::Counted::no));
 }
 
@@ -195,7 +195,7 @@ struct UpdateOnHost {
 
 /// `issued`: called when the call is under way.
 template <typename Issued>
-Status update_staged(runtime::Communicator::OnDevice& on, EpHandle& target, Update update, bool by_queues,
+Status update_staged(runtime::OnDevice& on, EpHandle& target, Update update, bool by_queues,
                      epcclStream_t stream, const Issued& issued) {
   EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*on.rooms, std::move(update)));
   EPCCL_ASSIGN(TurnPtr turn, on.worker->take_turn(stream));
@@ -264,7 +264,7 @@ struct UpdateOnDevice {
 
 // Static mode: the layout is made where the table is, and stays there.
 template <typename Issued>
-Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, Update update,
+Status update_by_kernels(runtime::OnDevice& on, EpHandle& target, Update update,
                          const runtime::EngineChoice& choice, epcclStream_t stream, const Issued& issued) {
   EPCCL_ASSIGN(const auto layout, layout_of(target, *on.staged));
   EPCCL_ASSIGN(UpdateOnDevice placed, UpdateOnDevice::place(*on.rooms, update));
@@ -276,7 +276,7 @@ Status update_by_kernels(runtime::Communicator::OnDevice& on, EpHandle& target, 
                turn, placed = std::move(placed)](Status& agreed) -> Status {
     const runtime::QueuedBehind* const behind = turn->behind();
     if (behind == nullptr) EPCCL_TRY(worker->begun(*turn));
-    kernels->begin(choice, behind);
+    const auto begun = kernels->begin(choice, behind);
     EPCCL_TRY(ep::update_by_kernels(*handle, placed.routing, layout, *kernels));
     agreed = handle->failure();
     if (!agreed.ok()) return {};
@@ -296,21 +296,20 @@ Status capture_kernels(device::Device& device, EpHandle& target, Update& update,
                        epcclStream_t stream) {
   EPCCL_ASSIGN(const CaptureOn capture, prepare_capture(device, target, text, stream));
   EPCCL_ASSIGN(const UpdateOnDevice placed, UpdateOnDevice::place(*capture.on->rooms, update));
-  return run_ep(
-      target.communicator(), nullptr, target.handle->group().options().timeout_ms, [&](Status& agreed) {
-        return ep::capture_update(*target.handle, placed.routing, capture.into, *capture.on->kernels, agreed);
-      });
+  return run_ep(target, nullptr, [&](Status& agreed) {
+    return ep::capture_update(*target.handle, placed.routing, capture.into, *capture.on->kernels, agreed);
+  });
 }
 
 // A thread of the library makes the update that the call would make now.
-Status capture_by_host(device::Device& device, runtime::Communicator::OnDevice& on, EpHandle& target,
-                       const Update& update, const std::string& text, epcclStream_t stream) {
+Status capture_by_host(device::Device& device, runtime::OnDevice& on, EpHandle& target, const Update& update,
+                       const std::string& text, epcclStream_t stream) {
   EPCCL_ASSIGN(auto routing, replayed_routing_of(device, target, text));
   StagedCalls* staged = on.staged.get();
   EPCCL_ASSIGN(UpdateOnHost placed, UpdateOnHost::place(*on.rooms, update));
   const CommPtr communicator = target.communicator();
-  EPCCL_TRY(run_ep(communicator, nullptr, target.handle->group().options().timeout_ms,
-                   [&](Status& agreed) { return routing->agree_on_update(update.topk, agreed); }));
+  EPCCL_TRY(
+      run_ep(target, nullptr, [&](Status& agreed) { return routing->agree_on_update(update.topk, agreed); }));
   EPCCL_ASSIGN(const runtime::EngineChoice choice, choose_maker(on, *target.group->group, true));
   const bool by_queues = communicator->cluster().nodes() > 1 && choice.engines;
   auto work = [routing, staged, placed = std::move(placed), by_queues] {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "api/groups/capturing.hpp"
+#include "api/groups/message_moves.hpp"
 
 namespace epccl::api {
 namespace {
@@ -81,7 +82,7 @@ Status prepare(Part& part) {
   const GpuEnd& first = *part.ends.front();
   device::Device& device = first.worker->device();
   for (Messages& messages : part.messages) {
-    EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, messages.communicator->on_device(device));
+    EPCCL_ASSIGN(runtime::OnDevice * on, messages.communicator->on_device(device));
     EPCCL_ASSIGN(messages.replaying,
                  prepare_replays(device, *messages.communicator, *on, messages.text(), first.stream));
   }

@@ -19,8 +19,7 @@ Status not_capturable(const std::string& text, const std::string& why) {
 }
 
 Result<Replaying> prepare_replays(device::Device& device, runtime::Communicator& communicator,
-                                  runtime::Communicator::OnDevice& on, const std::string& text,
-                                  void* stream) {
+                                  runtime::OnDevice& on, const std::string& text, void* stream) {
   EPCCL_ASSIGN(std::shared_ptr<device::Queue> users, device.borrow_stream(stream));
   if (!device::kernels::has_kernels(*users)) return not_capturable(text, "this build has no CUDA kernels");
   EPCCL_TRY(communicator.prepare_captures(on));
@@ -32,7 +31,7 @@ Result<Replaying> prepare_replays(device::Device& device, runtime::Communicator&
 
 Status capture_replayed(device::Device& device, CommPtr communicator, const std::string& text,
                         std::function<Status()> work, void* stream) {
-  EPCCL_ASSIGN(runtime::Communicator::OnDevice * on, communicator->on_device(device));
+  EPCCL_ASSIGN(runtime::OnDevice * on, communicator->on_device(device));
   EPCCL_ASSIGN(Replaying replaying, prepare_replays(device, *communicator, *on, text, stream));
   Item item;
   item.captured = {&device, stream, text, false};

@@ -25,7 +25,7 @@ struct Replaying {
 };
 /// Error: it cannot be captured, `text` names it.
 Result<Replaying> prepare_replays(device::Device& device, runtime::Communicator& communicator,
-                                  runtime::Communicator::OnDevice& on, const std::string& text, void* stream);
+                                  runtime::OnDevice& on, const std::string& text, void* stream);
 
 /// Puts a call into the graph, at the group's end: `work` makes it, as often as the graph runs, in the communicator's order.
 Status capture_replayed(device::Device& device, CommPtr communicator, const std::string& text,

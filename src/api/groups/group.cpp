@@ -12,7 +12,6 @@
 #include "api/groups/capturing.hpp"
 #include "api/groups/concurrently.hpp"
 #include "api/groups/first_call.hpp"
-#include "api/groups/message_moves.hpp"
 #include "api/groups/open_group.hpp"
 #include "api/groups/simulate.hpp"
 #include "api/groups/stream_runs.hpp"
@@ -214,20 +213,6 @@ Status run_plain(PlainMessages messages) {
 }
 
 }  // namespace
-
-Status run_messages(runtime::Communicator& communicator,
-                    const std::vector<runtime::P2pOperation>& operations) {
-  Status outcome;
-  Status thrown = caught([&]() -> Status {
-    EPCCL_TRY(communicator.p2p().start(operations));
-    move_messages({{&communicator, &outcome}});
-    return {};
-  });
-  if (thrown.ok()) return outcome;
-  thrown = communicator.tell(std::move(thrown));
-  communicator.p2p().give_up(communicator.waiter().peers_timeout());
-  return thrown;
-}
 
 Status submit(Item item) {
   if (group_depth > 0) {

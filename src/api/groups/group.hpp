@@ -29,9 +29,6 @@ struct CollectiveWork {
   double timeout_seconds = 0;  // of silence; 0: the communicator's
   // Last: makes what the caller or the stream is told from how the work ended.
   std::function<Status(Status)> conclude = {};
-  // What can be done of it before its turn, while the work before it waits: whether anything has begun; empty: nothing can. It is not called
-  // any more when `run` is.
-  std::function<bool()> ahead = {};
 };
 
 /// One call, checked and ready.
@@ -86,10 +83,6 @@ void drop_from_group(const HandlePtr& handle);
 /// begin together, and what the stream is given next waits for all of them, or is given when they are over (FirstCall).
 using TurnPtr = std::shared_ptr<runtime::Turn>;
 Result<TurnPtr> turn_of_call(const runtime::DeviceWorker& worker, void* stream);
-
-/// Sends and receives whose streams have come, in the communicator's turn. Blocks until they are over.
-Status run_messages(runtime::Communicator& communicator,
-                    const std::vector<runtime::P2pOperation>& operations);
 
 Status group_start();
 /// `beside` is called when the group's calls on streams are under way, and before streams of GPUs wait for them: what it gives these

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 
 namespace epccl::api {
@@ -113,14 +114,29 @@ class MessageMoves {
 
 void end_failed(const Moving& failed) {
   runtime::Communicator& communicator = *failed.communicator;
-  *failed.outcome = communicator.tell(std::move(*failed.outcome));
-  communicator.p2p().give_up(communicator.waiter().peers_timeout());
+  *failed.outcome = with_or_without_text([&] { return communicator.tell(std::move(*failed.outcome)); });
+  go_through([&] { communicator.p2p().give_up(communicator.waiter().peers_timeout()); });
   *failed.outcome = communicator.fail(std::move(*failed.outcome));
   communicator.work_is_over();
 }
 
 void move_messages(std::vector<Moving> open) {
   MessageMoves(std::move(open)).run();
+}
+
+Status run_messages(runtime::Communicator& communicator,
+                    const std::vector<runtime::P2pOperation>& operations) {
+  Status outcome;
+  const Moving moving{&communicator, &outcome};
+  Status begun = caught([&]() -> Status {
+    EPCCL_TRY(communicator.p2p().start(operations));
+    move_messages({moving});
+    return {};
+  });
+  if (begun.ok()) return outcome;
+  outcome = std::move(begun);
+  end_failed(moving);
+  return outcome;
 }
 
 }  // namespace epccl::api

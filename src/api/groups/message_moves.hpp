@@ -21,4 +21,8 @@ void end_failed(const Moving& failed);
 /// for another, and one that fails ends no other. In each communicator's turn.
 void move_messages(std::vector<Moving> open);
 
+/// Sends and receives of one, whose streams have come, in its turn. Blocks until they are over.
+Status run_messages(runtime::Communicator& communicator,
+                    const std::vector<runtime::P2pOperation>& operations);
+
 }  // namespace epccl::api

@@ -106,8 +106,7 @@ void enqueue_collectives(device::HostStream& stream, std::vector<QueuedCollectiv
     rank_of.push_back(static_cast<size_t>(found - ranks.begin()));
   }
   if (!are_of_one(ranks)) {
-    for (QueuedCollective& collective : collectives)
-      stream.enqueue(std::move(collective.run), std::move(collective.ahead));
+    for (QueuedCollective& collective : collectives) stream.enqueue(std::move(collective.run));
     return;
   }
   for (size_t i = 0; i < collectives.size(); ++i)

@@ -84,8 +84,6 @@ class IssuedCollective {
       : communicator_(std::move(communicator)), work_(std::move(work)) {}
 
   void take_ticket() { ticket_ = Ticket(communicator_); }
-  bool can_go_ahead() const { return work_.ahead != nullptr; }
-  void go_ahead() const { communicator_->go_ahead(ticket_.number(), work_.ahead); }
   Status run() {
     Status status = communicator_->run(ticket_.use(), work_.run, work_.timeout_seconds);
     // What the work holds is released before anybody is told that it is over.
@@ -110,7 +108,6 @@ QueuedCollective queued_collective(Item item) {
     return call;
   }
   const auto issued = std::make_shared<IssuedCollective>(std::move(item.communicator), std::move(work));
-  if (issued->can_go_ahead()) call.ahead = [issued] { issued->go_ahead(); };
   call.run = [issued] { return issued->run(); };
   issued->take_ticket();
   return call;

@@ -26,7 +26,6 @@ struct QueuedCollective {
   CommPtr communicator;
   std::function<Status()> run;
   bool is_captured = false;
-  std::function<void()> ahead = {};  // device::HostStream::Ahead
 };
 
 /// What a group does on one stream.

@@ -27,7 +27,6 @@ class Ticket {
     if (communicator_ != nullptr) communicator_->pass(number_);
   }
 
-  uint64_t number() const { return number_; }
   /// For runtime::Communicator::run(), which ends the turn whatever comes of the call.
   uint64_t use() {
     communicator_.reset();

@@ -11,7 +11,7 @@
 namespace epccl::device {
 namespace {
 
-thread_local HostStream* current = nullptr;  // whose thread this is
+thread_local const HostStream* current = nullptr;  // whose thread this is
 
 }  // namespace
 
@@ -39,10 +39,10 @@ void HostStream::end_elsewhere(std::unique_ptr<HostStream> stream) {
   }
 }
 
-void HostStream::enqueue(Work work, Ahead ahead) {
+void HostStream::enqueue(Work work) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(work), std::move(ahead)});
+    queue_.push_back(std::move(work));
   }
   wake_.notify_one();
 }
@@ -57,17 +57,6 @@ Status HostStream::synchronize() {
 bool HostStream::idle() const {
   const std::lock_guard lock(mutex_);
   return queue_.empty() && !busy_;
-}
-
-// Stays where it is while the stream's thread, which alone takes it away, is here.
-HostStream::Queued* HostStream::next() {
-  const std::lock_guard lock(mutex_);
-  return queue_.empty() ? nullptr : &queue_.front();
-}
-
-void HostStream::look_ahead() {
-  if (current == nullptr) return;
-  if (const Queued* next = current->next(); next != nullptr && next->ahead != nullptr) next->ahead();
 }
 
 namespace {
@@ -89,12 +78,12 @@ void HostStream::run() {
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    Queued next = std::move(queue_.front());
+    Work work = std::move(queue_.front());
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    Status status = result_of(next.work);
-    next = {};  // what it holds is released before anybody sees the stream idle
+    Status status = result_of(work);
+    work = nullptr;  // what it holds is released before anybody sees the stream idle
     lock.lock();
     busy_ = false;
     if (!status.ok() && first_error_.ok()) first_error_ = std::move(status);

@@ -17,8 +17,6 @@ namespace epccl::device {
 class HostStream {
  public:
   using Work = std::function<Status()>;
-  /// What can be done of a work before its turn, while the one before it waits, whose end it must not put off for long.
-  using Ahead = std::function<void()>;
 
   HostStream();
   HostStream(const HostStream&) = delete;
@@ -28,9 +26,8 @@ class HostStream {
   /// The same in a thread of its own, for who must not wait. Where there is none to be had the stream stays.
   static void end_elsewhere(std::unique_ptr<HostStream> stream);
 
-  /// Queues work; it runs after all work queued before, in the stream's thread. What it throws counts as its error. `ahead` may be called
-  /// any number of times before, in that thread; it throws nothing.
-  void enqueue(Work work, Ahead ahead = {});
+  /// Queues work; it runs after all work queued before, in the stream's thread. What it throws counts as its error.
+  void enqueue(Work work);
   /// Waits until the queue is empty and idle; returns and forgets the first error since the last call.
   Status synchronize();
   bool idle() const;
@@ -44,20 +41,12 @@ class HostStream {
   /// the program computes on meanwhile.
   static bool runs_unwatched();
 
-  /// For work that waits: does what can be done of the next one of its stream.
-  static void look_ahead();
-
  private:
-  struct Queued {
-    Work work;
-    Ahead ahead;
-  };
   void run();
-  Queued* next();
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, drained_;
-  std::deque<Queued> queue_;
+  std::deque<Work> queue_;
   bool busy_ = false, stop_ = false;
   const Watchers watchers_ = std::make_shared<std::atomic<int>>(0);
   Status first_error_;

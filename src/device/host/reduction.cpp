@@ -1,13 +1,10 @@
 #include "device/host/reduction.hpp"
 
-#include <bit>
 #include <cassert>
 #include <cstring>
 
-#include "device/host/e5m2.hpp"
-#include "device/host/fp16.hpp"
-#include "device/host/fp8.hpp"
 #include "device/host/ieee_floats.hpp"
+#include "device/host/scalar_bits.hpp"
 #include "device/host/simd/kernels.hpp"
 
 namespace epccl::device {
@@ -33,28 +30,6 @@ ReduceCall::Join join_of(ReduceOp op) {
   return ReduceCall::Join::sum;
 }
 
-/// A scalar of the element's type in the precision that is computed in.
-uint64_t widened(Element element, uint64_t bits) {
-  const auto of_float = [](float value) { return uint64_t{std::bit_cast<uint32_t>(value)}; };
-  switch (element) {
-    case Element::float16:
-      return of_float(float_of_float16(static_cast<uint16_t>(bits)));
-    case Element::bfloat16:
-      return of_float(float_of_bfloat16(static_cast<uint16_t>(bits)));
-    case Element::float8e4m3:
-      return of_float(float_of_e4m3(static_cast<uint8_t>(bits)));
-    case Element::float8e5m2:
-      return of_float(float_of_e5m2(static_cast<uint8_t>(bits)));
-    default:
-      return bits;
-  }
-}
-
-uint64_t inverse_bits(Element element, int ranks) {
-  if (element == Element::float64) return std::bit_cast<uint64_t>(1 / static_cast<double>(ranks));
-  return std::bit_cast<uint32_t>(1 / static_cast<float>(ranks));
-}
-
 }  // namespace
 
 void reduce(const Reduction& reduction, std::span<const ReduceSource> sources, bool final,
@@ -69,7 +44,7 @@ void reduce(const Reduction& reduction, std::span<const ReduceSource> sources, b
                   .elements = elements};
   if (reduction.op == ReduceOp::premul_sum) {
     call.scaled = true;
-    call.scale_bits = widened(reduction.element, reduction.scalar_bits);
+    call.scale_bits = widened_scalar(reduction.element, reduction.scalar_bits);
   } else if (reduction.op == ReduceOp::avg && !is_integer(reduction.element)) {
     call.scaled = true;
     call.scale_bits = inverse_bits(reduction.element, reduction.ranks);

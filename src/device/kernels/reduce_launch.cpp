@@ -1,10 +1,7 @@
 #include <algorithm>
-#include <bit>
 #include <cassert>
 
-#include "device/host/e5m2.hpp"
-#include "device/host/fp16.hpp"
-#include "device/host/fp8.hpp"
+#include "device/host/scalar_bits.hpp"
 #include "device/kernels/kernel_list.hpp"
 #include "device/kernels/launch.hpp"
 
@@ -105,28 +102,6 @@ const char* kernel_name(const Reduction& reduction) {
   return reduction.op == ReduceOp::prod ? product_kernel(reduction.element) : sum_kernel(reduction.element);
 }
 
-/// A scalar of the element's type in the precision that is computed in.
-uint64_t widened_bits(Element element, uint64_t bits) {
-  const auto of_float = [](float value) { return uint64_t{std::bit_cast<uint32_t>(value)}; };
-  switch (element) {
-    case Element::float16:
-      return of_float(float_of_float16(static_cast<uint16_t>(bits)));
-    case Element::bfloat16:
-      return of_float(float_of_bfloat16(static_cast<uint16_t>(bits)));
-    case Element::float8e4m3:
-      return of_float(float_of_e4m3(static_cast<uint8_t>(bits)));
-    case Element::float8e5m2:
-      return of_float(float_of_e5m2(static_cast<uint8_t>(bits)));
-    default:
-      return bits;
-  }
-}
-
-uint64_t inverse_bits(Element element, int ranks) {
-  if (element == Element::float64) return std::bit_cast<uint64_t>(1 / static_cast<double>(ranks));
-  return std::bit_cast<uint32_t>(1 / static_cast<float>(ranks));
-}
-
 void set_order(Element element, bool smallest, ReduceParameters& parameters) {
   parameters.flip = smallest ? ~uint64_t{0} : 0;
   switch (element) {
@@ -153,7 +128,7 @@ void set_order(Element element, bool smallest, ReduceParameters& parameters) {
 /// Whether raw sources are multiplied, and by what.
 bool set_scale(const Reduction& reduction, ReduceParameters& parameters) {
   if (reduction.op == ReduceOp::premul_sum) {
-    parameters.scale_bits = widened_bits(reduction.element, reduction.scalar_bits);
+    parameters.scale_bits = widened_scalar(reduction.element, reduction.scalar_bits);
     return true;
   }
   if (reduction.op != ReduceOp::avg || is_integer(reduction.element)) return false;

@@ -76,7 +76,7 @@ class Dispatch {
   Status describe_rows() {
     const uint64_t slots = handle_.slots();
     EPCCL_TRY(receive_tokens(slots * token_bytes()));
-    if (call_.received_type != Element::float8_e4m3) {
+    if (call_.received_type != TokenType::float8_e4m3) {
       EPCCL_TRY(give(call_.tokens, token_bytes()));
     } else {
       EPCCL_TRY(quantises(call_) ? give_quantised() : give_with_scales());

@@ -4,28 +4,28 @@
 
 namespace epccl::ep {
 
-const char* to_string(Element element) {
-  switch (element) {
-    case Element::float32:
+const char* to_string(TokenType type) {
+  switch (type) {
+    case TokenType::float32:
       return "float32";
-    case Element::bfloat16:
+    case TokenType::bfloat16:
       return "bfloat16";
-    case Element::float16:
+    case TokenType::float16:
       return "float16";
-    case Element::float8_e4m3:
+    case TokenType::float8_e4m3:
       return "float8e4m3";
   }
   return "?";
 }
 
-uint64_t bytes_of(Element element) {
-  if (element == Element::float32) return 4;
-  return element == Element::float8_e4m3 ? 1 : 2;
+uint64_t bytes_of(TokenType type) {
+  if (type == TokenType::float32) return 4;
+  return type == TokenType::float8_e4m3 ? 1 : 2;
 }
 
-device::RowType row_type(Element element) {
-  if (element == Element::bfloat16) return device::RowType::bfloat16;
-  return element == Element::float16 ? device::RowType::float16 : device::RowType::float32;
+device::RowType row_type(TokenType type) {
+  if (type == TokenType::bfloat16) return device::RowType::bfloat16;
+  return type == TokenType::float16 ? device::RowType::float16 : device::RowType::float32;
 }
 
 std::string dispatch_text(const Handle& handle, const DispatchCall& call) {
@@ -57,13 +57,13 @@ CallShape shape_of_captured(const Handle& handle, uint32_t tokens) {
 }
 
 Status check_alone(const SlotRules& rules, const DispatchCall& call) {
-  const bool to_float8 = call.received_type == Element::float8_e4m3;
+  const bool to_float8 = call.received_type == TokenType::float8_e4m3;
   if (!quantises(call) && call.type != call.received_type)
     return error(Code::invalid_argument, "tokens are {}, the output is {}", to_string(call.type),
                  to_string(call.received_type));
-  if (call.type == Element::float8_e4m3 && !call.scales.given())
+  if (call.type == TokenType::float8_e4m3 && !call.scales.given())
     return {Code::invalid_argument, "float8 tokens need scales"};
-  if (call.type != Element::float8_e4m3 && call.scales.given())
+  if (call.type != TokenType::float8_e4m3 && call.scales.given())
     return error(Code::invalid_argument, "inputs.scales go with float8 tokens, but these are {}",
                  to_string(call.type));
   if (to_float8 && !call.received_scales.given())
@@ -79,7 +79,7 @@ Status check_alone(const SlotRules& rules, const DispatchCall& call) {
 }
 
 Status check_alone(const SlotRules& rules, const CombineCall& call) {
-  if (call.type == Element::float8_e4m3) return {Code::invalid_argument, "float8 rows cannot be combined"};
+  if (call.type == TokenType::float8_e4m3) return {Code::invalid_argument, "float8 rows cannot be combined"};
   if (call.weighted && rules.layout != SlotLayout::expert_major)
     return {Code::invalid_argument,
             "a weighted combine needs the expert-major layout: other rows hold several experts"};
@@ -89,7 +89,7 @@ Status check_alone(const SlotRules& rules, const CombineCall& call) {
 }
 
 Status check_dispatch(const CallShape& shape, const DispatchCall& call) {
-  const bool to_float8 = call.received_type == Element::float8_e4m3;
+  const bool to_float8 = call.received_type == TokenType::float8_e4m3;
   const uint64_t tokens = shape.tokens, slots = shape.slots, scales = device::e4m3_scales(call.hidden);
   const uint64_t limit = shape.max_token_bytes;
   const uint64_t bytes =

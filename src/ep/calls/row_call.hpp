@@ -12,7 +12,7 @@
 
 namespace epccl::ep {
 
-device::RowType row_type(Element element);
+device::RowType row_type(TokenType type);
 
 /// Error: `matrix` is there, but has fewer than `rows` rows or not `columns` columns.
 template <typename T>
@@ -44,7 +44,7 @@ Status check_combine(const CallShape& shape, const CombineCall& call, bool has_w
 
 /// Whether tokens become float8 on their way.
 inline bool quantises(const DispatchCall& call) {
-  return call.received_type == Element::float8_e4m3 && call.type != Element::float8_e4m3;
+  return call.received_type == TokenType::float8_e4m3 && call.type != TokenType::float8_e4m3;
 }
 /// Whether weights go home with the rows.
 inline bool returns_weights(const CombineCall& call) {

@@ -8,9 +8,9 @@
 
 namespace epccl::ep {
 
-enum class Element : uint8_t { float32, bfloat16, float16, float8_e4m3 };
-const char* to_string(Element element);
-uint64_t bytes_of(Element element);
+enum class TokenType : uint8_t { float32, bfloat16, float16, float8_e4m3 };
+const char* to_string(TokenType type);
+uint64_t bytes_of(TokenType type);
 
 /// A tensor that may not be there. One that is there but empty has data all the same: what is given must be so on every rank.
 template <typename T>
@@ -24,14 +24,14 @@ struct Matrix {
 /// Tensors as in ep.h.
 struct DispatchCall {
   const void* tokens = nullptr;  // [token_rows, hidden]
-  Element type = Element::float32;
+  TokenType type = TokenType::float32;
   uint64_t token_rows = 0;
   uint64_t hidden = 0;
   Matrix<const float> weights;  // [tokens, k]
   Matrix<const float> scales;   // [tokens, scales]; with float8
   void* received = nullptr;     // [received_rows, hidden]
   uint64_t received_rows = 0;
-  Element received_type = Element::float32;
+  TokenType received_type = TokenType::float32;
   Matrix<float> received_scales, received_weights;
   Matrix<void> received_topk;
   bool received_topk_wide = true;
@@ -42,7 +42,7 @@ struct DispatchCall {
 struct CombineCall {
   const void* tokens = nullptr;  // [token_rows, hidden]
   uint64_t token_rows = 0;
-  Element type = Element::float32;
+  TokenType type = TokenType::float32;
   uint64_t hidden = 0;
   Matrix<const float> weights;  // to be returned to the sources
   void* combined = nullptr;     // [combined_rows, hidden]

@@ -129,15 +129,16 @@ Status Handle::choose() {
   EPCCL_ASSIGN(const algorithms::StrategyChoice choice,
                algorithms::choose_strategy(cluster, loads, lacking, group_->options().max_token_bytes,
                                            communicator().cost(), group_->options().strategy));
-  strategy_ = choice.strategy;
-  turn_blocks_ = UINT32_MAX;
+  shape_.strategy = choice.strategy;
+  shape_.turn_blocks = UINT32_MAX;
   for (const SourceLayout& source : sources_)
-    turn_blocks_ = std::min(turn_blocks_, source.header.turn_blocks[static_cast<size_t>(strategy_)]);
+    shape_.turn_blocks =
+        std::min(shape_.turn_blocks, source.header.turn_blocks[static_cast<size_t>(shape_.strategy)]);
   log::info_once(
       log::coll, group_->rank(),
       "ep layout strategy={}{} layout={} transport=shm{} predicted_us flat={:.1f} gather={:.1f} dedup={:.1f} "
       "rows inside the node by={}",
-      algorithms::to_string(strategy_), group_->options().strategy ? " (forced)" : "",
+      algorithms::to_string(shape_.strategy), group_->options().strategy ? " (forced)" : "",
       to_string(rules_.layout), communicator().network_suffix(), choice.seconds[0] * 1e6,
       choice.seconds[1] * 1e6, choice.seconds[2] * 1e6,
       communicator().offloads_rows() ? "engines where they are many" : "cores");
@@ -197,12 +198,12 @@ std::vector<Handle::Cut> Handle::cuts() const {
 // A plan of maxima serves all routings whose tokens are cut alike.
 Status Handle::make_plans() {
   std::vector<Cut> cuts = this->cuts();
-  const bool keep = static_ && cuts == cuts_;
-  cuts_ = std::move(cuts);
+  const bool keep = static_ && cuts == shape_.cuts;
+  shape_.cuts = std::move(cuts);
   node_slots_.emplace(group_->cluster(), group_->experts(), group_->cluster().node_of(group_->rank()), rules_,
                       sources_);
   EPCCL_ASSIGN(algorithms::TokenExchange exchange, make_exchange(layout()));
-  plans_.use(std::move(exchange), turn_blocks_, network_parameters().send_window, keep);
+  plans_.use(std::move(exchange), shape_.turn_blocks, network_parameters().send_window, keep);
   return {};
 }
 
@@ -264,9 +265,7 @@ Status Handle::agree_across() {
   frame->places = places_of_streams(layout(), frame->exchange);
   frame->exchange.tables = frame->exchange.sums = nullptr;
   frame_ = std::move(frame);
-  frame_cuts_ = cuts_;
-  frame_strategy_ = strategy_;
-  frame_turn_blocks_ = turn_blocks_;
+  frame_shape_ = shape_;
   failure_ = no_routing();
   return {};
 }
@@ -320,11 +319,10 @@ void Handle::take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
 }
 
 void Handle::take_streams() {
-  const bool keep = cuts_ == frame_cuts_;
-  cuts_ = frame_cuts_;
-  strategy_ = frame_strategy_;
-  turn_blocks_ = frame_turn_blocks_;
-  plans_.use(device_layout_->streams()->exchange(), turn_blocks_, network_parameters().send_window, keep);
+  const bool keep = shape_ == frame_shape_;
+  shape_ = frame_shape_;
+  plans_.use(device_layout_->streams()->exchange(), shape_.turn_blocks, network_parameters().send_window,
+             keep);
   use_lists_of_kernels();
 }
 
@@ -371,7 +369,7 @@ Result<KernelTables*> Handle::kernel_tables(const KernelTables::Limits& limits,
 
 LayoutView Handle::layout() const {
   return {group_->cluster(), group_->experts(),
-          group_->rank(),    strategy_,
+          group_->rank(),    shape_.strategy,
           routing_,          *node_slots_,
           sources_,          static_ ? Sizes::from_maxima : Sizes::from_routing};
 }

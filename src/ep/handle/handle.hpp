@@ -72,8 +72,6 @@ class Handle {
   /// The routing is now the one that `layout` has made. `headers`: what the ranks have said; failure() tells what is wrong with that.
   void take_layout(std::shared_ptr<DeviceLayout> layout, uint32_t tokens,
                    std::span<const SourceHeader> headers);
-  /// Null: the routing is one that update() was given.
-  const DeviceLayout* device_layout() const { return device_layout_.get(); }
   /// Before the host moves rows or counts them: where the layout was made by kernels, makes the lists of it that update() would
   /// have made. Without a word to other ranks.
   Status need_lists();
@@ -101,7 +99,7 @@ class Handle {
   const Routing& routing() const { return routing_; }
   const NodeSlots& node_slots() const { return *node_slots_; }
   const std::vector<SourceLayout>& sources() const { return sources_; }
-  Strategy strategy() const { return strategy_; }
+  Strategy strategy() const { return shape_.strategy; }
   /// [tokens, k]: 1 where the entry was dropped for its expert's capacity; empty without a capacity.
   const std::vector<uint8_t>& dropped() const { return dropped_; }
   LinkTraffic traffic() const;
@@ -149,6 +147,13 @@ class Handle {
     std::array<uint32_t, 3> block_tokens{}, turn_blocks{};
     friend bool operator==(const Cut&, const Cut&) = default;
   };
+  /// What plans have of a routing beside its lists.
+  struct Shape {
+    std::vector<Cut> cuts;  // by source
+    Strategy strategy = Strategy::dedup;
+    uint32_t turn_blocks = 1;
+    friend bool operator==(const Shape&, const Shape&) = default;
+  };
 
   static Status no_routing();
   std::string layout_kind() const;
@@ -184,17 +189,13 @@ class Handle {
   std::vector<std::byte> messages_;  // that sources_ refer to
   std::vector<SourceLayout> sources_;
   std::optional<NodeSlots> node_slots_;
-  Strategy strategy_ = Strategy::dedup;
-  uint32_t turn_blocks_ = 1;
+  Shape shape_;
   RoutingPlans plans_;
   std::vector<uint8_t> dropped_;
   bool on_device_ = false;
-  std::vector<Cut> cuts_;  // of the plans, by source
-  // Of layouts of several nodes that kernels make, with the plans' parameters; null before the first.
+  // Of layouts of several nodes that kernels make; null before the first.
   std::shared_ptr<const StreamFrame> frame_;
-  std::vector<Cut> frame_cuts_;
-  Strategy frame_strategy_ = Strategy::dedup;
-  uint32_t frame_turn_blocks_ = 1;
+  Shape frame_shape_;
   Window weights_;
   bool has_weights_ = false;
   std::shared_ptr<KernelTables> kernel_tables_;

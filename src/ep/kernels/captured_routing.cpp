@@ -59,7 +59,7 @@ Result<KernelRooms> CapturedRouting::rooms(const DispatchCall& call, uint64_t ro
   if (!is_reachable(from_.device(), call.received, bytes)) {
     EPCCL_ASSIGN(rooms.rows, reserve(received_, bytes));
   }
-  if (call.received_type == Element::float8_e4m3) {
+  if (call.received_type == TokenType::float8_e4m3) {
     EPCCL_ASSIGN(rooms.scales, reserve(scales_, rows * device::e4m3_scales(call.hidden) * sizeof(float)));
   }
   if (call.weights.given()) {

@@ -23,7 +23,7 @@ class KernelDispatch {
         tables_(routing.tables),
         call_(call),
         rooms_(rooms),
-        to_float8_(call.received_type == Element::float8_e4m3),
+        to_float8_(call.received_type == TokenType::float8_e4m3),
         quantises_(quantises(call)) {
     describe_rows();
   }

@@ -57,7 +57,7 @@ Result<KernelRooms> borrow_rooms(const DispatchCall& call, const RoutingToCome& 
   if (!is_reachable(device, call.received, bytes)) {
     EPCCL_ASSIGN(rooms.rows, from.borrow(bytes, MemoryKind::shareable));
   }
-  if (call.received_type == Element::float8_e4m3) {
+  if (call.received_type == TokenType::float8_e4m3) {
     const uint64_t scales = call.received_rows * device::e4m3_scales(call.hidden) * sizeof(float);
     EPCCL_ASSIGN(rooms.scales, from.borrow(scales, MemoryKind::shareable));
   }

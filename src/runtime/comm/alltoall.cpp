@@ -58,7 +58,7 @@ Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCal
     made.meaning = meaning_of(made.text);
     return made;
   };
-  const Name name{call.count, call.datatype};
+  const Name name{call.block_bytes, call.count, call.datatype};
   EPCCL_ASSIGN(const Planned* const known, plans_.get(name, true, made_anew));
   return known;
 }
@@ -67,8 +67,7 @@ Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   EPCCL_ASSIGN(const Planned* const known, planned(call));
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
   log_choice(known->text, known->choice, engines);
-  if (call.is_ahead && !engines.engines) return {};
-  const Call run = run_of(*known, call, engines_.next_sequence(call.is_ahead), engines.copies);
+  const Call run = run_of(*known, call, executor_.next_sequence(), engines.copies);
   if (!engines.engines) return executor_.run(known->plan, run);
   return run_on_engines(run, engines, known->choice,
                         algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
@@ -178,7 +177,6 @@ Status AlltoallRunner::alltoallv(const AlltoallvCall& call) {
   Call run{0, call.input, call.output, called.text};
   run.meaning = called.meaning;
   run.behind = call.behind;
-  run.may_look_ahead = call.may_look_ahead;
   return run_gathered(run, gathered, call.engines);
 }
 

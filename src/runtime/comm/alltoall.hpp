@@ -26,12 +26,12 @@ struct AlltoallCall {
   const void* input = nullptr;
   void* output = nullptr;
   uint64_t block_bytes = 0;
-  uint64_t count = 0;              // for messages
-  const char* datatype = "bytes";  // for messages
+  // What it is called, and what ranks compare; `datatype` is a static string.
+  uint64_t count = 0;
+  const char* datatype = "bytes";
   EngineUse engines = EngineUse::automatic;
-  device::Queue* capture = nullptr;               // as in Call
-  const QueuedBehind* behind = nullptr;           // likewise
-  bool is_ahead = false, may_look_ahead = false;  // likewise
+  device::Queue* capture = nullptr;      // as in Call
+  const QueuedBehind* behind = nullptr;  // likewise
 };
 
 /// Counts and offsets in bytes, ranks entries each.
@@ -42,7 +42,6 @@ struct AlltoallvCall {
   const char* datatype = "bytes";
   EngineUse engines = EngineUse::automatic;
   const QueuedBehind* behind = nullptr;  // as in Call
-  bool may_look_ahead = false;           // likewise
 
   /// Of a pair, in bytes: what this rank knows of the mean over all pairs, which the cost model wants.
   uint64_t mean() const {
@@ -68,12 +67,13 @@ class AlltoallRunner {
 
  private:
   struct Name {
+    uint64_t block_bytes;  // what the plan is built from
     uint64_t count;
     const char* datatype;
     friend bool operator==(const Name&, const Name&) = default;
   };
   struct NameHash {
-    size_t operator()(const Name& name) const { return std::hash<uint64_t>{}(name.count); }
+    size_t operator()(const Name& name) const { return std::hash<uint64_t>{}(name.block_bytes); }
   };
   struct Planned {
     algorithms::Choice choice;

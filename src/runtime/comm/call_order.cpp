@@ -36,7 +36,6 @@ uint64_t CallOrder::next_ticket() {
 void CallOrder::pass(uint64_t ticket) {
   {
     const std::lock_guard lock(mutex_);
-    if (ahead_ == ticket) ahead_.reset();
     if (ticket == now_serving_)
       next();
     else
@@ -58,7 +57,7 @@ Status CallOrder::wait(std::unique_lock<std::mutex>& lock, const std::function<b
   LongWait long_wait(since, first_warning_);
   while (!turn_.wait_for(lock, listening_period, condition)) {
     // What works hears of failures itself. (What has given way asks under this mutex, too.)
-    if (replaying_ || (running_ && ways_given_ == 0) || ahead_) continue;
+    if (replaying_ || (running_ && ways_given_ == 0)) continue;
     EPCCL_TRY(monitor_.check_while_idle());
     if (!failure_.ok()) return failed_before();
     const double now = now_seconds();
@@ -86,28 +85,24 @@ Admission CallOrder::begin(uint64_t ticket, double timeout_seconds) {
   return begin(lock, ticket, timeout_seconds);
 }
 
-bool CallOrder::begin_ahead(uint64_t ticket) {
-  const std::lock_guard lock(mutex_);
-  const bool is_next = running_ && runner_ == std::this_thread::get_id() && now_serving_ + 1 == ticket;
-  if (!is_next || replaying_ || ways_given_ > 0 || revoked_ || finalized_ || !failure_.ok()) return false;
-  ahead_ = ticket;
-  return true;
-}
-
-void CallOrder::end_ahead(uint64_t ticket) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ahead_ == ticket) ahead_.reset();
-  }
-  turn_.notify_all();
-}
-
 Admission CallOrder::begin_next() {
   std::unique_lock lock(mutex_);
   return begin(lock, next_ticket(), 0);
 }
 
+// What it throws gives up the turn as well, or its end follows.
 Admission CallOrder::begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds) {
+  try {
+    return admit(lock, ticket, timeout_seconds);
+  } catch (const std::exception&) {
+    Admission none = Status(Code::system_error, "");
+    none.has_come = now_serving_ == ticket && !replaying_;
+    if (!none.has_come) left_.push_back(ticket);
+    return none;
+  }
+}
+
+Admission CallOrder::admit(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds) {
   if (Status heard = wait(lock, [&] { return now_serving_ == ticket && !replaying_; }); !heard.ok()) {
     left_.push_back(ticket);
     Admission none = std::move(heard);
@@ -127,7 +122,6 @@ void CallOrder::end() {
   {
     const std::lock_guard lock(mutex_);
     running_ = is_over_ = false;
-    if (ahead_ == now_serving_) ahead_.reset();
     next();
   }
   turn_.notify_all();
@@ -143,7 +137,7 @@ void CallOrder::work_is_over() {
 
 Result<double> CallOrder::begin_replay() {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return (!running_ || is_over_ || ways_given_ > 0) && !ahead_; });
+  turn_.wait(lock, [this] { return !running_ || is_over_ || ways_given_ > 0; });
   if (revoked_) return error(Code::invalid_usage, "the communicator has been revoked");
   EPCCL_TRY(failure_);
   if (finalized_)
@@ -247,7 +241,7 @@ bool CallOrder::revoked() const {
 
 void CallOrder::stop(const char* why) {
   std::unique_lock lock(mutex_);
-  turn_.wait(lock, [this] { return (!running_ || is_over_) && !replaying_ && !ahead_; });
+  turn_.wait(lock, [this] { return (!running_ || is_over_) && !replaying_; });
   if (failure_.ok()) failure_ = Status(Code::remote_error, why);
 }
 

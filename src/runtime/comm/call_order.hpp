@@ -3,7 +3,6 @@
 //   call     take_ticket() -----> begin(): all earlier tickets are through -> work -> end()
 //                                     |  give_way(): it has not begun, but waits for its stream
 //   replay                            \-> begin_replay() -> work -> end_replay() -> take_way_back()
-//   next     take_ticket() -> begin_ahead(), in the thread of what runs and waits -> ... its turn: begin() -> work -> end()
 //
 // A replay, the run of a graph's call, has no ticket: it runs when nothing else does, or when what runs has given way.
 //
@@ -21,7 +20,7 @@
 #include <vector>
 
 #include "base/status.hpp"
-#include "runtime/executor/waiter.hpp"
+#include "runtime/executor/failure_monitor.hpp"
 
 namespace epccl::runtime {
 
@@ -31,7 +30,7 @@ struct Admission : Result<double> {
   bool has_come = true;  // false: the ticket has left the line
 };
 
-/// Any thread may call anything; begin_ahead() and give_way() are for the one whose work runs.
+/// Any thread may call anything; give_way() is for the one whose work runs.
 class CallOrder {
  public:
   /// `first_warning`: seconds after which who waits for a turn says so; 0: never.
@@ -54,12 +53,6 @@ class CallOrder {
   /// Waits for the ticket's turn; `timeout_seconds`: how long the work waits for a silent peer, if it is above 0. end() follows where the
   /// turn has come, be it an error or not.
   Admission begin(uint64_t ticket, double timeout_seconds);
-  /// Whether the ticket's turn comes next, and what can be done of its work now may be: the calling thread's own work runs, and nothing is
-  /// wrong.
-  /// From then on no replay begins, till its turn is over.
-  bool begin_ahead(uint64_t ticket);
-  /// Nothing of it could be done yet.
-  void end_ahead(uint64_t ticket);
   /// take_ticket() and begin() at once.
   Admission begin_next();
   void end();
@@ -108,6 +101,7 @@ class CallOrder {
 
  private:
   Admission begin(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds);
+  Admission admit(std::unique_lock<std::mutex>& lock, uint64_t ticket, double timeout_seconds);
   /// Error: what was heard of, while nothing ran. The caller is not to wait any longer then.
   Status wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition);
   Status failed_before() const { return Status(failure_).with_context("the communicator has failed before"); }
@@ -126,7 +120,6 @@ class CallOrder {
   std::vector<uint64_t> left_;  // the line, before their turn; with room for all
   bool running_ = false, replaying_ = false, revoked_ = false;
   bool is_over_ = false;                 // what runs, but for the end of its turn
-  std::optional<uint64_t> ahead_;        // has begun before its turn, which is not over
   std::atomic<bool> finalized_ = false;  // set with the mutex held
   int ways_given_ = 0;                   // > 0: what is running waits for a stream, and has not begun
   std::thread::id runner_;               // of what is running

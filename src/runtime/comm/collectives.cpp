@@ -31,7 +31,7 @@ size_t CollectiveRunner::NameHash::operator()(const Name& name) const {
     hash = (hash ^ value) * golden;
     hash ^= hash >> 32;
   };
-  add(name.count);
+  add(name.bytes);
   add(static_cast<size_t>(name.kind) << 32 | static_cast<uint32_t>(name.root));
   add(reinterpret_cast<uintptr_t>(name.datatype));
   add(reinterpret_cast<uintptr_t>(name.operation));
@@ -88,7 +88,8 @@ bool CollectiveRunner::fits_small_place(const algorithms::CollectiveSpec& call,
 }
 
 Result<const CollectiveRunner::Planned*> CollectiveRunner::planned(const CollectiveCall& call) {
-  const Name name{call.what.kind, call.what.root, call.count, call.datatype, call.operation, call.part};
+  const Name name{call.what.kind, call.what.root, call.what.bytes, call.count,
+                  call.datatype,  call.operation, call.part};
   EPCCL_ASSIGN(const Planned* const known, plans_.get(name, true, [&] { return make_plan(call); }));
   return known;
 }
@@ -116,8 +117,7 @@ Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
   const EngineChoice engines = choose_engines(call, &known->choice);
   log_choice(known->text, known->choice, engines);
-  if (call.is_ahead && !engines.engines) return {};
-  Call run = run_of(*known, call, engines_.next_sequence(call.is_ahead), engines.copies);
+  Call run = run_of(*known, call, executor_.next_sequence(), engines.copies);
   run.is_small = known->is_small;
   if (call.reduction) run.reduction = &*call.reduction;
   run.input_bytes = known->input_bytes;
@@ -131,8 +131,8 @@ EngineChoice CollectiveRunner::choose_engines(const CollectiveCall& call,
                                               const algorithms::FormChoice* known) const {
   const EngineChoice choice = engines_.choose(call.engines, call.what.bytes);
   if (!choice.engines || !algorithms::reduces(call.what.kind)) return choice;
-  if (!engines_.can_add()) return {false, false, "there are no kernels to add up with"};
-  if (!kernels_name_all(call, known)) return {false, false, "sums of more parts than a kernel can name"};
+  if (!engines_.can_add()) return EngineChoice::host("there are no kernels to add up with");
+  if (!kernels_name_all(call, known)) return EngineChoice::host("sums of more parts than a kernel can name");
   return choice;
 }
 

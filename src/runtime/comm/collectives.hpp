@@ -20,14 +20,13 @@ struct CollectiveCall {
   void* output = nullptr;
   std::optional<device::Reduction> reduction;  // for those that reduce
   EngineUse engines = EngineUse::automatic;
-  // What it is called, and what names its plan: static strings.
+  // What it is called, and what ranks compare: static strings.
   uint64_t count = 0;
   const char* datatype = "bytes";
   const char* operation = "";
   std::string part = {};                 // "", or which part it is of a call that is made piece by piece
   device::Queue* capture = nullptr;      // as in Call
   const QueuedBehind* behind = nullptr;  // likewise
-  bool is_ahead = false, may_look_ahead = false;  // likewise
 
   /// "allreduce count 4 float32 sum": equal on ranks that agree, and different for different plans.
   std::string text() const;
@@ -57,7 +56,7 @@ class CollectiveRunner {
   struct Name {
     algorithms::Collective kind;
     int root;
-    uint64_t count;
+    uint64_t bytes, count;
     const char *datatype, *operation;
     std::string part;
     friend bool operator==(const Name&, const Name&) = default;

@@ -1,11 +1,13 @@
 #include "runtime/comm/comm_config.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string_view>
 
 #include "base/settings.hpp"
+#include "transports/shm/node_segment.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -16,9 +18,12 @@ static_assert(transports::node_max_ranks == 125, "EPCCL_CARRIERS may be as many 
 
 Result<std::optional<Algorithm>> parse_algorithm(const std::string& text) {
   if (text.empty() || text == "auto") return std::optional<Algorithm>{};
-  if (text == "flat") return std::optional(Algorithm::flat);
-  if (text == "two_stage") return std::optional(Algorithm::two_stage);
-  return error(Code::invalid_argument, "algorithm \"{}\" is unknown: flat, two_stage or auto", text);
+  std::string known;
+  for (const Algorithm algorithm : algorithms::all_algorithms) {
+    if (text == to_string(algorithm)) return std::optional(algorithm);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", to_string(algorithm));
+  }
+  return error(Code::invalid_argument, "algorithm \"{}\" is unknown: {} or auto", text, known);
 }
 
 Result<NetworkKind> parse_network(const std::string& text) {
@@ -80,6 +85,31 @@ Status read_parameters(CommConfig& config) {
   return {};
 }
 
+Result<GpuDirect> gpu_direct() {
+  const std::string wish = settings::get("EPCCL_GPU_DIRECT");
+  if (wish == "auto") return GpuDirect::automatic;
+  if (wish == "dmabuf") return GpuDirect::dmabuf;
+  if (wish == "peermem") return GpuDirect::peermem;
+  if (wish == "0") return GpuDirect::never;
+  return error(Code::invalid_argument, "EPCCL_GPU_DIRECT={} is none of auto, dmabuf, peermem, 0", wish);
+}
+
+// EPCCL_VERBS_DEVICES with the number of this virtual node put in.
+std::string device_selection() {
+  std::string selection = settings::get("EPCCL_VERBS_DEVICES");
+  const std::string host = settings::get("EPCCL_HOSTID");
+  const std::string number = host.substr(host.find_last_not_of("0123456789") + 1);
+  for (size_t at = selection.find("%n"); at != std::string::npos; at = selection.find("%n", at))
+    selection.replace(at, 2, number);
+  return selection;
+}
+
+Result<std::optional<int>> integer_unless_auto(const char* name) {
+  if (settings::get(name) == "auto") return std::optional<int>{};
+  EPCCL_ASSIGN(const int64_t value, settings::get_integer(name));
+  return std::optional(static_cast<int>(value));
+}
+
 // Then a thread would be in the driver until other ranks post what its kernel waits for, and might keep out who posts that.
 bool launches_block() {
   const char* const set = std::getenv("CUDA_LAUNCH_BLOCKING");
@@ -125,6 +155,18 @@ const char* to_string(NetworkKind kind) {
   return "?";
 }
 
+Result<NetworkSettings> read_network_settings() {
+  NetworkSettings read;
+  EPCCL_ASSIGN(read.gpu_direct, gpu_direct());
+  read.verbs_devices = device_selection();
+  EPCCL_ASSIGN(read.gid_index, integer_unless_auto("EPCCL_VERBS_GID_INDEX"));
+  EPCCL_ASSIGN(read.rails, integer_unless_auto("EPCCL_RAILS"));
+  EPCCL_ASSIGN(read.rail_failover, settings::get_bool("EPCCL_RAIL_FAILOVER"));
+  EPCCL_ASSIGN(read.eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
+  EPCCL_ASSIGN(read.silence, settings::get_seconds("EPCCL_VERBS_TIMEOUT"));
+  return read;
+}
+
 Result<CommConfig> read_comm_config(const CommOptions& options) {
   EPCCL_TRY(settings::check());
   CommConfig config;
@@ -141,8 +183,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   }
   EPCCL_ASSIGN(config.aggregate, parse_aggregate(settings::get("EPCCL_GROUP_AGGREGATE")));
   EPCCL_ASSIGN(config.network, parse_network(options.network.value_or(settings::get("EPCCL_NET"))));
-  EPCCL_ASSIGN(config.verbs_eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
-  EPCCL_ASSIGN(config.rail_failover, settings::get_bool("EPCCL_RAIL_FAILOVER"));
+  EPCCL_ASSIGN(config.network_settings, read_network_settings());
   EPCCL_ASSIGN(config.engines.use, parse_engine_use(settings::get("EPCCL_COPY_ENGINE")));
   if (options.engines) config.engines.use = *options.engines;
   EPCCL_ASSIGN(const int64_t blocks, settings::get_integer("EPCCL_MAX_CTAS"));
@@ -159,7 +200,7 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   EPCCL_ASSIGN(const int64_t first_calls, settings::get_integer("EPCCL_CUDA_FIRST_CALLS"));
   if (options.first_gpu_calls) config.first_gpu_calls = static_cast<uint64_t>(first_calls);
   config.engines.near_signals = settings::get("EPCCL_CUDA_SIGNALS") == "auto" && !launches_block();
-  EPCCL_ASSIGN(config.gpu_calls_ahead, settings::get_integer("EPCCL_CUDA_AHEAD"));
+  EPCCL_ASSIGN(config.queues_behind_held, settings::get_bool("EPCCL_CUDA_AHEAD"));
   config.agreement = agreement_of(config);
   return config;
 }

@@ -10,7 +10,7 @@
 #include "base/status.hpp"
 #include "runtime/engines/engine_use.hpp"
 #include "runtime/executor/copy_policy.hpp"
-#include "runtime/executor/waiter.hpp"
+#include "runtime/executor/wait_policy.hpp"
 #include "runtime/messages/carry_policy.hpp"
 
 namespace epccl::runtime {
@@ -32,6 +32,22 @@ struct CommOptions {
 enum class NetworkKind : uint8_t { automatic, measured, tcp, ucx, verbs, none };
 const char* to_string(NetworkKind kind);
 
+/// EPCCL_GPU_DIRECT: by what network devices may reach memory of a GPU where it lies.
+enum class GpuDirect : uint8_t { automatic, dmabuf, peermem, never };
+
+/// What a network transport is opened with.
+struct NetworkSettings {
+  GpuDirect gpu_direct = GpuDirect::automatic;
+  std::string verbs_devices;     // EPCCL_VERBS_DEVICES, with the number of this virtual node put in
+  std::optional<int> gid_index;  // EPCCL_VERBS_GID_INDEX; none: it is looked for
+  std::optional<int> rails;      // EPCCL_RAILS; none: as the rail plan says
+  bool rail_failover = false;    // EPCCL_RAIL_FAILOVER
+  uint64_t eager_limit = 0;      // EPCCL_VERBS_EAGER_LIMIT
+  double silence = 0;            // EPCCL_VERBS_TIMEOUT, seconds
+};
+/// For who opens devices without a communicator.
+Result<NetworkSettings> read_network_settings();
+
 struct CommConfig {
   std::optional<algorithms::Algorithm> algorithm;  // none: the cost model chooses
   std::optional<algorithms::Variant> variant;  // of collectives that have it; none: the cost model chooses
@@ -44,13 +60,12 @@ struct CommConfig {
   bool spin_is_set = false;
   Aggregate aggregate = Aggregate::automatic;
   NetworkKind network = NetworkKind::automatic;
-  uint64_t verbs_eager_limit = 0;  // EPCCL_VERBS_EAGER_LIMIT
-  bool rail_failover = false;      // EPCCL_RAIL_FAILOVER
+  NetworkSettings network_settings;
   CopyPolicy copies;
   EngineConfig engines;
-  uint64_t stage_bytes = 0;      // EPCCL_STAGE_SIZE
-  uint64_t first_gpu_calls = 0;  // EPCCL_CUDA_FIRST_CALLS
-  int64_t gpu_calls_ahead = 0;   // EPCCL_CUDA_AHEAD
+  uint64_t stage_bytes = 0;         // EPCCL_STAGE_SIZE
+  uint64_t first_gpu_calls = 0;     // EPCCL_CUDA_FIRST_CALLS
+  bool queues_behind_held = false;  // EPCCL_CUDA_AHEAD
   std::optional<int> gpu;
   std::string name;
   std::string agreement;  // the settings of scope all_ranks, as words NAME=value, options applied

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "device/gpus.hpp"
@@ -130,9 +131,15 @@ uint64_t number_of(const CommKey& key) {
   return (std::hash<std::string_view>{}(id) ^ key.session) | 1;
 }
 
+/// Whatever the work has thrown, the next one's turn comes.
+struct EndOfTurn {
+  CallOrder& order;
+  ~EndOfTurn() { order.end(); }
+};
+
 }  // namespace
 
-Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) {
+Result<OnDevice*> Communicator::on_device(device::Device& device) {
   const std::lock_guard lock(on_device_mutex_);
   if (on_device_ == nullptr) {
     const device::HeldStreams::Quiet quiet;
@@ -145,9 +152,9 @@ Result<Communicator::OnDevice*> Communicator::on_device(device::Device& device) 
              FirstCalls::Limits{
                  .calls = parts_.config.first_gpu_calls,
                  .timeout_seconds = [this] { return timeout_or_configured(order_.default_timeout()); }},
-             number_of(parts_.key), parts_.config.gpu_calls_ahead > 0}));
+             number_of(parts_.key), parts_.config.queues_behind_held}));
   }
-  device_engines_.store(on_device_->engines.get(), std::memory_order_release);
+  has_queues_.store(true, std::memory_order_release);
   const device::Device& known = on_device_->worker->device();
   if (&known != &device)
     return error(Code::invalid_usage, "rank {}: the communicator uses GPU {}, so not memory of GPU {}",
@@ -261,16 +268,16 @@ Status Communicator::run_next(const std::function<Status()>& work) {
 Status Communicator::run_begun(Admission admitted, const std::function<Status()>& work) {
   if (!admitted.has_come) return failed_before_its_turn(std::move(admitted).take_status());
   if (admitted.ok()) set_work_timeout(*admitted);
-  Status status = admitted.ok() ? do_work(work) : std::move(admitted).take_status();
-  if (!status.ok()) drop_ahead(status);
-  order_.end();
-  return status;
+  const EndOfTurn end{order_};
+  return admitted.ok() ? do_work(work) : std::move(admitted).take_status();
 }
 
 // Nothing of it has moved, so nothing is to be stopped.
 Status Communicator::failed_before_its_turn(Status status) {
-  if (!order_.keep(status)) return status;
-  tell_others(status);
+  bool is_first = true;
+  go_through([&] { is_first = order_.keep(status); });
+  if (!is_first) return status;
+  go_through([&] { tell_others(status); });
   parts_.node->say_gave_up();
   return status;
 }
@@ -284,7 +291,8 @@ Status Communicator::try_work(const std::function<Status()>& work) {
       waiter_.moved();
     });
   } catch (const std::exception& thrown) {
-    return error(Code::system_error, "rank {}: {}", rank(), thrown.what());
+    return with_or_without_text(
+        [&] { return error(Code::system_error, "rank {}: {}", rank(), thrown.what()); });
   }
 }
 
@@ -309,14 +317,17 @@ Status Communicator::tell(Status status) {
 }
 
 // Afterwards buffers go back to the user, so nothing may move any more: also where a replay failed first and ended this call. Who comes to
-// use them from now on looks in the node's memory.
+// use them from now on looks in the node's memory. Each step is taken though there may have been no memory for the one before.
 Status Communicator::fail(Status status) {
-  status = tell(std::move(status));
+  const Status told = with_or_without_text([&] { return tell(std::move(status)); });
+  if (told.message().empty()) order_.keep(told);
   parts_.node->say_gave_up();
-  shm_messages_.cancel_all();
-  if (parts_.network != nullptr) parts_.network->cancel_all();
-  executor_.wait_for_peers();  // who hear of the failure now
-  return status;
+  go_through([&] { shm_messages_.cancel_all(); });
+  go_through([&] {
+    if (parts_.network != nullptr) parts_.network->cancel_all();
+  });
+  go_through([&] { executor_.wait_for_peers(); });  // who hear of the failure now
+  return told;
 }
 
 std::string Communicator::name() const {
@@ -327,20 +338,13 @@ std::string Communicator::name() const {
 // A GPU's stream that queues let go may be through before this rank's call knows why. Looked at in the other order than a rank says it: who
 // sees that this one gave up finds its reason.
 Status Communicator::poll_failure() {
-  const bool has_queues = device_engines_.load(std::memory_order_acquire) != nullptr;
-  const bool gave_up = has_queues && parts_.node->gave_up(),
+  const bool gave_up = has_queues_.load(std::memory_order_acquire) && parts_.node->gave_up(),
              timed_out = replay_timed_out_.load(std::memory_order_acquire);
   EPCCL_TRY(order_.poll());
   if (order_.revoked() || finalized()) return {};
   if (gave_up) return parts_.node->why_gave_up();
   return timed_out ? Status(Code::remote_error, Reason::timeout, "timeout of a replay of a captured call")
                    : Status{};
-}
-
-// What was begun ahead is this work, or what comes next, which will have no turn either.
-void Communicator::drop_ahead(const Status& why) {
-  if (CopyEngines* const engines = device_engines_.load(std::memory_order_acquire); engines != nullptr)
-    engines->drop_ahead(why);
 }
 
 void Communicator::set_work_timeout(double seconds) {

@@ -91,11 +91,6 @@ class Communicator {
   Status fail(Status status);
   /// Then nothing waits for the end of this turn, which comes when that of the others does.
   void work_is_over() { order_.work_is_over(); }
-  /// From work of this communicator that waits: does of the next work what can be done before its turn, if that is the ticket's.
-  /// `ahead`: whether anything of it has begun.
-  void go_ahead(uint64_t ticket, const std::function<bool()>& ahead) {
-    if (parts_.config.gpu_calls_ahead > 1 && order_.begin_ahead(ticket) && !ahead()) order_.end_ahead(ticket);
-  }
   /// As run(), with a ticket that is taken now.
   Status run_next(const std::function<Status()>& work);
 
@@ -161,7 +156,6 @@ class Communicator {
     call.offload = offloads_rows();
     return executor_.run(plan, call);
   }
-  using OnDevice = runtime::OnDevice;
   /// For calls on memory of `device`, which is then this communicator's; made at the first call, if begin() has not.
   Result<OnDevice*> on_device(device::Device& device);
   /// Makes what calls need that are captured into graphs. To be asked for before such a call, not in run().
@@ -206,7 +200,6 @@ class Communicator {
   Status failed_before_its_turn(Status status);
   Status try_work(const std::function<Status()>& work);
   Status do_work(const std::function<Status()>& work);
-  void drop_ahead(const Status& why);
   void interrupt_work(const char* why);
   void set_work_timeout(double seconds);
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
@@ -239,9 +232,9 @@ class Communicator {
   uint32_t next_number_ = 1;
 
   std::atomic<bool> left_ = false, replay_timed_out_ = false;
+  std::atomic<bool> has_queues_ = false;  // of a GPU: there is an OnDevice
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;
-  std::atomic<CopyEngines*> device_engines_{nullptr};  // on_device_'s, without its mutex
 };
 
 }  // namespace epccl::runtime

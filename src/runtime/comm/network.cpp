@@ -8,7 +8,6 @@
 
 #include "base/log.hpp"
 #include "base/net.hpp"
-#include "base/settings.hpp"
 #include "device/gpus.hpp"
 #include "topology/discover_machine.hpp"
 #include "topology/rail_plan.hpp"
@@ -40,12 +39,13 @@ Result<Network> open_tcp(Bootstrap& bootstrap, const topology::Cluster& cluster,
 
 Result<Network> open_ucx([[maybe_unused]] Bootstrap& bootstrap,
                          [[maybe_unused]] const topology::Cluster& cluster, int rank,
+                         [[maybe_unused]] const CommConfig& config,
                          [[maybe_unused]] const std::string& key = "ucx") {
 #ifdef EPCCL_WITH_UCX
   const auto lookup = [&bootstrap, key](int peer) { return bootstrap.lookup(peer, key); };
   transports::UcxOptions options;
   options.expected_peers = cluster.nodes() - 1;
-  options.device_memory = settings::get("EPCCL_GPU_DIRECT") != "0";
+  options.device_memory = config.network_settings.gpu_direct != GpuDirect::never;
   EPCCL_ASSIGN(auto ucx, transports::UcxTransport::create(rank, cluster.ranks(), lookup, options));
   EPCCL_TRY(bootstrap.publish(key, ucx->address()));
   return Network(std::move(ucx));
@@ -55,48 +55,34 @@ Result<Network> open_ucx([[maybe_unused]] Bootstrap& bootstrap,
 }
 
 #ifdef EPCCL_WITH_VERBS
-/// EPCCL_VERBS_DEVICES with the number of this virtual node put in.
-std::string device_selection() {
-  std::string selection = settings::get("EPCCL_VERBS_DEVICES");
-  const std::string host = settings::get("EPCCL_HOSTID");
-  const std::string number = host.substr(host.find_last_not_of("0123456789") + 1);
-  for (size_t at = selection.find("%n"); at != std::string::npos; at = selection.find("%n", at))
-    selection.replace(at, 2, number);
-  return selection;
-}
-
-Result<transports::verbs::LentBy> device_memory_ways() {
+transports::verbs::LentBy device_memory_ways(GpuDirect wish) {
   using transports::verbs::LentBy;
-  const std::string wish = settings::get("EPCCL_GPU_DIRECT");
-  if (wish == "auto") return LentBy::either;
-  if (wish == "dmabuf") return LentBy::descriptor;
-  if (wish == "peermem") return LentBy::address;
-  if (wish == "0") return LentBy::nothing;
-  return error(Code::invalid_argument, "EPCCL_GPU_DIRECT={} is none of auto, dmabuf, peermem, 0", wish);
+  switch (wish) {
+    case GpuDirect::automatic:
+      return LentBy::either;
+    case GpuDirect::dmabuf:
+      return LentBy::descriptor;
+    case GpuDirect::peermem:
+      return LentBy::address;
+    case GpuDirect::never:
+      break;
+  }
+  return LentBy::nothing;
 }
 
-Result<transports::VerbsOptions> verbs_options() {
+transports::VerbsOptions verbs_options(const NetworkSettings& wishes) {
   transports::VerbsOptions options;
-  options.ports.devices = device_selection();
-  if (settings::get("EPCCL_VERBS_GID_INDEX") != "auto") {
-    EPCCL_ASSIGN(const int64_t index, settings::get_integer("EPCCL_VERBS_GID_INDEX"));
-    options.ports.gid_index = static_cast<int>(index);
-  }
-  EPCCL_ASSIGN(options.failover, settings::get_bool("EPCCL_RAIL_FAILOVER"));
+  options.ports.devices = wishes.verbs_devices;
+  if (wishes.gid_index) options.ports.gid_index = *wishes.gid_index;
+  options.failover = wishes.rail_failover;
   constexpr int rails_without_plan = 2;
-  options.ports.most = rails_without_plan;
-  if (settings::get("EPCCL_RAILS") != "auto") {
-    EPCCL_ASSIGN(const int64_t rails, settings::get_integer("EPCCL_RAILS"));
-    options.ports.most = static_cast<int>(rails);
-  }
-  EPCCL_ASSIGN(options.eager_limit, settings::get_bytes("EPCCL_VERBS_EAGER_LIMIT"));
-  EPCCL_ASSIGN(options.device_memory, device_memory_ways());
-  EPCCL_ASSIGN(options.silence, settings::get_seconds("EPCCL_VERBS_TIMEOUT"));
+  options.ports.most = wishes.rails.value_or(rails_without_plan);
+  options.eager_limit = wishes.eager_limit;
+  options.device_memory = device_memory_ways(wishes.gpu_direct);
+  options.silence = wishes.silence;
   return options;
 }
-#endif
 
-#ifdef EPCCL_WITH_VERBS
 /// The GPU that a rank will use, as machines name it; nothing where that is not known.
 std::optional<topology::BusId> bus_id_of(std::optional<int> gpu, int rank) {
   if (!gpu) return std::nullopt;
@@ -109,7 +95,7 @@ std::optional<topology::BusId> bus_id_of(std::optional<int> gpu, int rank) {
 
 /// The devices that the rail plan of machines like this gives to a rank: those of its GPU, or else of its position, the same on
 /// every node.
-void prefer_planned_devices(const topology::Cluster& cluster, int rank, std::optional<int> gpu,
+void prefer_planned_devices(const topology::Cluster& cluster, int rank, const CommConfig& config,
                             transports::VerbsOptions& options) {
   if (!options.ports.devices.empty()) return;
   // Looking at a machine takes long; it stays what it is.
@@ -117,7 +103,7 @@ void prefer_planned_devices(const topology::Cluster& cluster, int rank, std::opt
       *new Result<topology::Machine>(topology::discover_machine());
   if (!machine.ok()) return;
   const int local = cluster.local_of(rank), ranks = cluster.local_size(cluster.node_of(rank));
-  const auto bus_id = bus_id_of(gpu, rank);
+  const auto bus_id = bus_id_of(config.gpu, rank);
   const auto place = topology::place_of_rank(*machine, cluster.nodes(), ranks, local, bus_id);
   if (!place.ok()) return;
   const bool by_gpu =
@@ -129,7 +115,7 @@ void prefer_planned_devices(const topology::Cluster& cluster, int rank, std::opt
   log::info(log::net, rank, "rail plan: {} for {} ({})", fmt::join(options.ports.preferred, ", "),
             by_gpu ? fmt::format("GPU {}", place->gpu) : fmt::format("position {} of {}", local, ranks),
             place->why);
-  if (settings::get("EPCCL_RAILS") != "auto" || options.ports.preferred.empty()) return;
+  if (config.network_settings.rails || options.ports.preferred.empty()) return;
   // One more than planned where there must be something to go over to.
   options.ports.most = std::max(static_cast<int>(options.ports.preferred.size()), options.failover ? 2 : 1);
 }
@@ -137,13 +123,13 @@ void prefer_planned_devices(const topology::Cluster& cluster, int rank, std::opt
 
 Result<Network> open_verbs([[maybe_unused]] Bootstrap& bootstrap,
                            [[maybe_unused]] const topology::Cluster& cluster, int rank,
-                           [[maybe_unused]] std::optional<int> gpu,
+                           [[maybe_unused]] const CommConfig& config,
                            [[maybe_unused]] const std::string& key = "verbs") {
 #ifdef EPCCL_WITH_VERBS
   EPCCL_ASSIGN(const net::Endpoint here, net::local_address(net::selected_interfaces()));
   const auto lookup = [&bootstrap, key](int peer) { return bootstrap.lookup(peer, key); };
-  EPCCL_ASSIGN(auto options, verbs_options());
-  prefer_planned_devices(cluster, rank, gpu, options);
+  transports::VerbsOptions options = verbs_options(config.network_settings);
+  prefer_planned_devices(cluster, rank, config, options);
   auto opened = transports::VerbsTransport::create(rank, cluster.ranks(), here, lookup, std::move(options));
   if (!opened.ok()) return std::move(opened).take_status().with_context(fmt::format("rank {}", rank));
   std::unique_ptr<transports::VerbsTransport> verbs = std::move(opened).value();
@@ -164,10 +150,14 @@ bool has_rdma_devices() {
 }
 
 Status verbs_usable() {
+  EPCCL_ASSIGN(const NetworkSettings wishes, read_network_settings());
+  return verbs_usable(wishes);
+}
+
+Status verbs_usable([[maybe_unused]] const NetworkSettings& wishes) {
 #ifdef EPCCL_WITH_VERBS
   EPCCL_ASSIGN(const auto* library, transports::verbs::Library::get());
-  EPCCL_ASSIGN(const auto options, verbs_options());
-  return transports::verbs::open_ports(*library, options.ports).status();
+  return transports::verbs::open_ports(*library, verbs_options(wishes).ports).status();
 #else
   return error(Code::invalid_usage, "this build has no libibverbs");
 #endif
@@ -177,7 +167,8 @@ Result<std::string> try_gpu_direct([[maybe_unused]] int ordinal) {
 #ifdef EPCCL_WITH_VERBS
   namespace verbs = transports::verbs;
   EPCCL_ASSIGN(const auto* library, verbs::Library::get());
-  EPCCL_ASSIGN(const auto options, verbs_options());
+  EPCCL_ASSIGN(const NetworkSettings wishes, read_network_settings());
+  const transports::VerbsOptions options = verbs_options(wishes);
   EPCCL_ASSIGN(auto ports, verbs::open_ports(*library, options.ports));
   std::vector<std::unique_ptr<verbs::Rail>> rails;
   for (auto& port : ports) {
@@ -205,7 +196,7 @@ uint32_t rdma_drivers(const CommConfig& config) {
   if (!asked || !has_rdma_devices()) return 0;
   uint32_t drivers = 0;
 #ifdef EPCCL_WITH_VERBS
-  const Status usable = verbs_usable();
+  const Status usable = verbs_usable(config.network_settings);
   if (usable.ok()) drivers |= verbs_driver;
   if (!usable.ok()) log::info(log::net, -1, "verbs cannot be used here: {}", usable.message());
 #endif
@@ -225,8 +216,8 @@ Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& clus
   NetworkChoice choice = choose_network(config.network, drivers);
   if (config.network == NetworkKind::measured && drivers == all_rdma_drivers) {
     const auto open = [&](NetworkKind kind, const std::string& key) {
-      return kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, config.gpu, key)
-                                        : open_ucx(bootstrap, cluster, rank, key);
+      return kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, config, key)
+                                        : open_ucx(bootstrap, cluster, rank, config, key);
     };
     EPCCL_ASSIGN(choice, measure_networks(bootstrap, rank, cluster.rank_at(0, 0), cluster.rank_at(1, 0),
                                           config.wait.timeout_seconds, open));
@@ -235,8 +226,8 @@ Result<Network> open_network(Bootstrap& bootstrap, const topology::Cluster& clus
     return error(Code::invalid_usage, "the ranks are on {} nodes, and EPCCL_NET=none allows no network",
                  cluster.nodes());
   EPCCL_ASSIGN(Network network,
-               choice.kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, config.gpu)
-               : choice.kind == NetworkKind::ucx ? open_ucx(bootstrap, cluster, rank)
+               choice.kind == NetworkKind::verbs ? open_verbs(bootstrap, cluster, rank, config)
+               : choice.kind == NetworkKind::ucx ? open_ucx(bootstrap, cluster, rank, config)
                                                  : open_tcp(bootstrap, cluster, rank, config.link_rate));
   log::info(log::net, rank, "network transport {}: {}", network->name(), choice.why);
   return network;

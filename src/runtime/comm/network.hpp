@@ -20,6 +20,8 @@ bool has_rdma_devices();
 
 /// Whether this build can drive a port of this machine with transports/verbs; the error says what is missing, or of each port
 /// what is wrong with it.
+Status verbs_usable(const NetworkSettings& wishes);
+/// By the settings as they are now.
 Status verbs_usable();
 
 /// By what the RDMA ports of this machine reach memory of GPU `ordinal` where it lies ("dma-buf", "nvidia_peermem"), tried with a

@@ -16,8 +16,6 @@ Call run_of(const Planned& known, const CallType& call, uint64_t sequence, bool 
   run.offload = offload;
   run.capture = call.capture;
   run.behind = call.behind;
-  run.is_ahead = call.is_ahead;
-  run.may_look_ahead = call.may_look_ahead;
   return run;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/control_groups.hpp"
 #include "base/core_mask.hpp"
+#include "base/fnv1a.hpp"
 #include "device/gpus.hpp"
 #include "runtime/comm/network.hpp"
 #include "topology/host_id.hpp"
@@ -30,9 +31,8 @@ struct UsableCores {
 
 UsableCores usable_cores(uint64_t kernel) {
   const std::vector<int> cores = allowed_cores();
-  return {
-      std::max(1, static_cast<int>(cores.size())),
-      topology::fnv1a64({reinterpret_cast<const char*>(cores.data()), cores.size() * sizeof(int)}, kernel)};
+  return {std::max(1, static_cast<int>(cores.size())),
+          fnv1a64({reinterpret_cast<const char*>(cores.data()), cores.size() * sizeof(int)}, kernel)};
 }
 
 /// Takes a word off the text.
@@ -89,8 +89,7 @@ Result<RankInfo> describe_this_rank(const CommConfig& config) {
   info.cores = cores.count;
   const CpuQuota quota = cpu_quota();
   info.quota = quota.cores;
-  info.quota_of =
-      topology::fnv1a64({reinterpret_cast<const char*>(&quota.group), sizeof quota.group}, host.kernel);
+  info.quota_of = fnv1a64({reinterpret_cast<const char*>(&quota.group), sizeof quota.group}, host.kernel);
   info.rdma = static_cast<int32_t>(rdma_drivers(config));
   info.cuda = device::cuda_possible() ? 1 : 0;
   info.gpu = config.gpu.value_or(-1);

@@ -5,17 +5,17 @@
 #include <tuple>
 
 #include "base/clock.hpp"
+#include "base/fnv1a.hpp"
 #include "runtime/bootstrap/allgather.hpp"
 #include "runtime/bootstrap/rank_list.hpp"
 
 namespace epccl::runtime {
 namespace {
 
-// FNV-1a.
 uint64_t session_number(const std::vector<int>& members, uint64_t time, uint64_t disagreements) {
-  uint64_t hash = 0xcbf29ce484222325;
+  uint64_t hash = fnv1a64("");
   const auto add = [&hash](uint64_t value) {
-    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3;
+    hash = fnv1a64({reinterpret_cast<const char*>(&value), sizeof value}, hash);
   };
   for (const int member : members) add(static_cast<uint64_t>(member));
   add(time);

@@ -8,7 +8,6 @@
 #include "base/caught.hpp"
 #include "base/log.hpp"
 #include "device/held_streams.hpp"
-#include "device/host/host_stream.hpp"
 #include "device/kernels/kernel_queue.hpp"
 #include "plan/common_order.hpp"
 #include "runtime/engines/across_nodes.hpp"
@@ -52,8 +51,7 @@ CopyEngines::CopyEngines(device::Device& device, const topology::Cluster& cluste
       executor_(executor),
       config_(config),
       buffers_(device, cluster, rank, node),
-      queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread),
-      waiter_ahead_(executor.waiter()) {}
+      queues_(device, cluster, node, monitor, {}, HoldWatch::let_go_of_this_thread) {}
 
 CopyEngines::~CopyEngines() {
   if (buffers_.has_scratch()) queues_.stop();
@@ -97,108 +95,60 @@ int CopyEngines::width() const {
 }
 
 EngineChoice CopyEngines::choose(EngineUse use, uint64_t bytes) const {
-  if (use == EngineUse::never && on_host()) return {false, false, "as asked for"};
-  if (bytes == 0) return {false, false, "nothing to move"};
-  if (use == EngineUse::never && can_move_by_cores()) return {true, false, "as asked for", true};
+  if (use == EngineUse::never && on_host()) return EngineChoice::host("as asked for");
+  if (bytes == 0) return EngineChoice::host("nothing to move");
+  if (use == EngineUse::never && can_move_by_cores()) return EngineChoice::compute_cores("as asked for");
   if (use == EngineUse::never)
-    return {false, false,
-            "never, and kernels cannot: there are none, or GPUs of the node are not known to reach each "
-            "other"};
+    return EngineChoice::host(
+        "never, and kernels cannot: there are none, or GPUs of the node are not known to reach each other");
   if (use == EngineUse::automatic && device_.kind() == device::DeviceKind::host)
-    return {false, false, "auto: the host's engines are threads, too"};
+    return EngineChoice::host("auto: the host's engines are threads, too");
   if (cluster_.nodes() > 1 && on_host())
-    return {false, true, "engines make large copies inside nodes, cores do the rest"};
-  if (cluster_.nodes() > 1 && across_ == nullptr) return {false, false, "several nodes without a network"};
+    return EngineChoice::host_with_engines("engines make large copies inside nodes, cores do the rest");
+  if (cluster_.nodes() > 1 && across_ == nullptr)
+    return EngineChoice::host("several nodes without a network");
   const bool may_use_cores = use == EngineUse::automatic;
   if (cluster_.nodes() > 1)
-    return {true, false, "several nodes: the network beside them", false, may_use_cores};
-  return {true, false, may_use_cores ? "auto" : "as asked for", false, may_use_cores};
+    return EngineChoice::copy_engines("several nodes: the network beside them", may_use_cores);
+  return EngineChoice::copy_engines(may_use_cores ? "auto" : "as asked for", may_use_cores);
 }
 
 bool CopyEngines::must_be_replaced(const void* buffer, uint64_t bytes) const {
   return across_ != nullptr && !node_.is_one_process() && !device_.can_export(buffer, bytes).ok();
 }
 
-Status CopyEngines::run(const Call& call, const EngineChoice& choice, const PeersUse& use, const Build& build,
+Status CopyEngines::run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
                         bool remember) {
-  const std::string plan_text(call.text);
-  if (call.is_ahead) {
-    if (!remember) return {};  // its plan would be gone
-    EPCCL_ASSIGN(*ahead_, begin(call, choice, use, remember));
-    if (ahead_->reduction) ahead_->call.reduction = &*ahead_->reduction;
-    return {};
-  }
   executor_.waiter().begin(false, call.behind);
-  if (ahead_ == nullptr || ahead_->known == nullptr) {
-    ahead_.reset();
-    EPCCL_ASSIGN(Begun begun, begin(call, choice, use, remember));
-    return run_begun(begun, plan_text, build, remember);
-  }
-  const std::unique_ptr<Begun> begun = std::move(ahead_);
-  return run_begun(*begun, plan_text, build, remember);
-}
-
-Result<CopyEngines::Begun> CopyEngines::begin(const Call& call, const EngineChoice& choice,
-                                              const PeersUse& use, bool remember) {
   const bool captured = call.capture != nullptr;
-  Begun begun;
-  begun.call = call;
-  begun.choice = choice;
-  begun.use = use;
-  EPCCL_ASSIGN(begun.known, named(std::string(call.text), choice, captured, remember));
-  begun.call.text = begun.known->text;
-  begun.call.signature = 0;     // it was that of the other text
-  begun.call.is_small = false;  // peers are told where its buffers lie
-  if (!on_host()) begun.call.on = captured ? &captured_->on() : &buffers_.on();
-  if (call.is_ahead && call.reduction != nullptr) begun.reduction = *call.reduction;
-  return begun;
+  const std::string plan_text(call.text);
+  EPCCL_ASSIGN(Named* const known, named(plan_text, choice, captured, remember));
+  call.text = known->text;
+  call.signature = 0;     // it was that of the other text
+  call.is_small = false;  // peers are told where its buffers lie
+  if (!on_host()) call.on = captured ? &captured_->on() : &buffers_.on();
+  EPCCL_TRY(executor_.calls().begin(call, 0, 0));
+  EPCCL_TRY(executor_.calls().meet());
+  if (across_ != nullptr) return run_across(call, choice, plan_text, build, remember);
+  return captured ? capture(call, choice, use, *known, build) : run_queues(call, choice, use, *known, build);
 }
 
-Status CopyEngines::run_begun(Begun& begun, const std::string& plan_text, const Build& build, bool remember) {
-  using Stage = Begun::Stage;
-  NodeCalls& calls = executor_.calls();
-  if (!begun.failure.ok() && begun.stage < Stage::met) return begun.failure;
-  if (begun.stage == Stage::numbered) EPCCL_TRY(calls.begin(begun.call, 0, 0));
-  if (begun.stage < Stage::met) EPCCL_TRY(calls.meet());
-  if (across_ != nullptr) return run_across(begun.call, begun.choice, plan_text, build, remember);
-  if (begun.call.capture != nullptr) return capture(begun, build);
-  // However this ends: the call's stream is known no longer than the call is.
-  std::unique_ptr<QueueExecutor, void (*)(QueueExecutor*)> forgets(
-      &queues_, [](QueueExecutor* queues) { queues->forget(); });
-  if (begun.stage < Stage::queued) EPCCL_TRY(submit(begun, build));
-  EPCCL_TRY(finish(begun));
-  static_cast<void>(forgets.release());  // the next one may be there
-  return {};
+CopyEngines::Way CopyEngines::way_of(const Call& call, const EngineChoice& choice, const PeersUse& use) {
+  const bool one_gpu = buffers_.is_on_one_gpu(call.sequence);
+  return {{buffers_.all_mapped(use, call.sequence), one_gpu || choice.by_cores},
+          choice.by_cores ? plan::Makers::cores
+          : one_gpu       ? plan::Makers::engines_and_sums
+                          : plan::Makers::engines};
 }
 
-CopyEngines::Way CopyEngines::way_of(const Begun& begun) {
-  const uint64_t sequence = begun.call.sequence;
-  const bool by_cores = begun.choice.by_cores, one_gpu = buffers_.is_on_one_gpu(sequence);
-  return {{buffers_.all_mapped(begun.use, sequence), one_gpu || by_cores},
-          by_cores  ? plan::Makers::cores
-          : one_gpu ? plan::Makers::engines_and_sums
-                    : plan::Makers::engines};
-}
-
-Result<std::shared_ptr<const QueueProgram>> CopyEngines::program_for(const Begun& begun, const Way& way,
-                                                                     const Build& build) {
-  auto& program = program_of(*begun.known, way);
+Result<const QueueProgram*> CopyEngines::program_of(Named& known, const Way& way, bool captured,
+                                                    const Build& build) const {
+  auto& program = known.programs[2 * static_cast<size_t>(way.makers) + (way.reach.direct ? 1 : 0)];
   if (program == nullptr) {
-    const bool captured = begun.call.capture != nullptr;
     EPCCL_ASSIGN(QueueProgram made, make_program(way.reach, way.makers, captured, build));
-    program = std::make_shared<const QueueProgram>(std::move(made));
+    program = std::make_unique<const QueueProgram>(std::move(made));
   }
-  return program;
-}
-
-// What went wrong ahead is told now, as it would have been.
-Result<CopyEngines::Planned> CopyEngines::plan(Begun& begun, const Build& build) {
-  if (!begun.failure.ok()) return monitor_.explain(begun.failure);
-  const Way way = way_of(begun);
-  EPCCL_ASSIGN(const auto program, program_for(begun, way, build));
-  EPCCL_ASSIGN(QueueCall queued,
-               find_buffers(begun.call, *program, movers_of(begun.call, begun.choice, way.reach)));
-  return Planned{program, std::move(queued)};
+  return program.get();
 }
 
 // A peer's memory that is gone is the echo of its end, which may have had a reason.
@@ -209,78 +159,27 @@ Result<QueueCall> CopyEngines::find_buffers(const Call& call, const QueueProgram
 }
 
 // Peers wait for this rank's queues.
-Status CopyEngines::submit(Begun& begun, const Build& build) {
-  const auto planned = caught([&] { return plan(begun, build); });
-  if (planned.ok())
-    return queues_.submit(planned.value().program, planned.value().queued, executor_.waiter());
-  Status status = monitor_.tell(planned.status());
-  queues_.give_up(status, begun.call.sequence, executor_.waiter().peers_timeout());
-  return status;
-}
-
-Status CopyEngines::finish(const Begun& begun) {
-  const auto meanwhile = [&] {
-    if (begun.call.may_look_ahead) look_ahead();
-  };
-  Status status = queues_.finish(executor_.waiter(), meanwhile);
-  buffers_.mapped().calls_over(begun.call.sequence);
-  return status;
-}
-
-uint64_t CopyEngines::next_sequence(bool is_ahead) {
-  if (ahead_ != nullptr) return ahead_->call.sequence;
-  const uint64_t sequence = executor_.next_sequence();
-  if (is_ahead) ahead_ = std::make_unique<Begun>();
-  if (is_ahead) ahead_->call.sequence = sequence;
-  return sequence;
-}
-
-void CopyEngines::drop_ahead(const Status& why) {
-  if (ahead_ == nullptr) return;
-  if (ahead_->call.behind != nullptr) ahead_->call.behind->let_go();
-  if (ahead_->stage >= Begun::Stage::told)
-    queues_.give_up(why, ahead_->call.sequence, executor_.waiter().peers_timeout());
-  queues_.forget();
-  ahead_.reset();
-}
-
-// In its turn it is found out again, and told.
-void CopyEngines::look_ahead() {
-  try {
-    if (ahead_ == nullptr) device::HostStream::look_ahead();
-    if (ahead_ == nullptr || ahead_->known == nullptr || ahead_->waits_for_its_turn) return;
-    ahead_->failure = go_ahead(*ahead_);
-  } catch (const std::exception& thrown) {
-    if (ahead_ == nullptr) return;
-    ahead_->failure = error(Code::system_error, "rank {}: {}", rank_, thrown.what());
+Status CopyEngines::run_queues(const Call& call, const EngineChoice& choice, const PeersUse& use,
+                               Named& known, const Build& build) {
+  QueueCall queued;
+  // However this ends: the call's stream is known no longer than the call is.
+  const std::unique_ptr<QueueExecutor, void (*)(QueueExecutor*)> forgets(
+      &queues_, [](QueueExecutor* queues) { queues->forget(); });
+  auto program = caught([&]() -> Result<const QueueProgram*> {
+    const Way way = way_of(call, choice, use);
+    EPCCL_ASSIGN(const QueueProgram* made, program_of(known, way, false, build));
+    EPCCL_ASSIGN(queued, find_buffers(call, *made, movers_of(call, choice, way.reach)));
+    return made;
+  });
+  if (!program.ok()) {
+    Status status = monitor_.tell(std::move(program).take_status());
+    queues_.give_up(status, call.sequence, executor_.waiter().peers_timeout());
+    return status;
   }
-  ahead_->waits_for_its_turn |= !ahead_->failure.ok();
-}
-
-// It waits neither for the call's ranks nor for its scratch: what brings them may be behind the call that runs. When all have met they only
-// queue, which is soon.
-Status CopyEngines::go_ahead(Begun& next) {
-  using Stage = Begun::Stage;
-  NodeCalls& calls = executor_.calls();
-  if (next.stage == Stage::numbered) {
-    EPCCL_ASSIGN(const bool has_begun, calls.begin_if_free(next.call));
-    if (!has_begun) return {};
-    next.stage = Stage::told;
-  }
-  EPCCL_ASSIGN(const bool has_met, calls.has_met());
-  if (!has_met) return {};
-  next.stage = Stage::met;
-  next.waits_for_its_turn = true;  // whatever comes now
-  const Way way = way_of(next);
-  const std::shared_ptr<const QueueProgram> program = program_of(*next.known, way);
-  if (program == nullptr) return {};
-  EPCCL_ASSIGN(const QueueCall queued,
-               buffers_.find(next.call, *program, movers_of(next.call, next.choice, way.reach)));
-  waiter_ahead_.set_timeout(executor_.waiter().timeout());
-  waiter_ahead_.begin(false, next.call.behind);
-  queues_.submit_next(program, queued, waiter_ahead_);
-  next.stage = Stage::queued;
-  return {};
+  EPCCL_TRY(queues_.submit(*program.value(), queued, executor_.waiter()));
+  Status status = queues_.finish(executor_.waiter());
+  buffers_.mapped().calls_over(call.sequence);
+  return status;
 }
 
 Movers CopyEngines::movers_of(const Call& call, const EngineChoice& choice, const Reach& reach) {
@@ -320,7 +219,7 @@ PinnedStage* CopyEngines::stage() const {
 Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                                const Build& build, bool remember) {
   QueueCall queued;
-  const auto program = caught([&]() -> Result<const DeviceProgram*> {
+  auto program = caught([&]() -> Result<const DeviceProgram*> {
     const Reach reach{true, buffers_.is_on_one_gpu(call.sequence)};
     const auto makers = reach.sums_read_peers ? plan::Makers::engines_and_sums : plan::Makers::engines;
     EPCCL_ASSIGN(const DeviceProgram* made,
@@ -330,7 +229,7 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
     return made;
   });
   if (!program.ok()) {
-    Status status = monitor_.tell(program.status());
+    Status status = monitor_.tell(std::move(program).take_status());
     across_->give_up(call.sequence, executor_.waiter());
     return status;
   }
@@ -341,11 +240,11 @@ Status CopyEngines::run_across(const Call& call, const EngineChoice& choice, con
   return status;
 }
 
-Status CopyEngines::capture(Begun& begun, const Build& build) {
-  const Call& call = begun.call;
-  const Way way = way_of(begun);
-  EPCCL_ASSIGN(const auto program, program_for(begun, way, build));
-  Status status = captured_->add(call, *program, movers_of(call, begun.choice, way.reach));
+Status CopyEngines::capture(const Call& call, const EngineChoice& choice, const PeersUse& use, Named& known,
+                            const Build& build) {
+  const Way way = way_of(call, choice, use);
+  EPCCL_ASSIGN(const QueueProgram* program, program_of(known, way, true, build));
+  Status status = captured_->add(call, *program, movers_of(call, choice, way.reach));
   if (!status.ok()) return monitor_.explain(std::move(status));
   node_.set_done(call.sequence);
   return {};

@@ -4,18 +4,12 @@
 //   plan         direct where all buffers that peers need are mapped, else through scratch; the same on every rank
 //   queues       submitted at once; the calling thread (a stream's, or the user's) sleeps until they are through. On several nodes
 //                that thread drives them instead, and the network (device_executor.hpp)
-//
-// A call that is queued behind its stream may be told, planned and submitted while the one before it runs:
-//
-//   thread   7: tells, meets, submits | 8: tells .. meets .. submits | 7 is over | 8 is over
-//   queues                              7 ---------------------------> 8 ------->
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "base/status.hpp"
@@ -78,16 +72,8 @@ class CopyEngines {
   EngineChoice choose(EngineUse use, uint64_t bytes) const;
 
   /// Runs a call whose plan `build` makes, as it was chosen. `remember`: `call.text` names the plan, which is kept for the next such call.
-  /// Of a call that is ahead: begins it, and is to be called again in its turn.
-  Status run(const Call& call, const EngineChoice& choice, const PeersUse& use, const Build& build,
+  Status run(Call call, const EngineChoice& choice, const PeersUse& use, const Build& build,
              bool remember = true);
-
-  /// The number of the call that run() is to make next, or ahead: one that was begun ahead keeps it.
-  uint64_t next_sequence(bool is_ahead);
-  /// Whether a call has a number before its turn.
-  bool is_ahead() const { return ahead_ != nullptr; }
-  /// What was begun ahead will have no turn, as `why` says: nothing of it runs when this returns.
-  void drop_ahead(const Status& why);
 
   const device::Device& device() const { return device_; }
 
@@ -110,21 +96,8 @@ class CopyEngines {
   /// A call by its name: what does not change from one to the next.
   struct Named {
     std::string text;  // which ranks compare: with who moves the data, or that it is captured
-    std::array<std::shared_ptr<const QueueProgram>, 6> programs;  // by what is reached, and who makes them
+    std::array<std::unique_ptr<const QueueProgram>, 6> programs;  // by what is reached, and who makes them
     size_t bytes() const;
-  };
-  /// A call on its way.
-  struct Begun {
-    enum class Stage : uint8_t { numbered, told, met, queued };
-    Call call;
-    EngineChoice choice;
-    PeersUse use;
-    Named* known = nullptr;
-    Stage stage = Stage::numbered;
-    // Of one that is ahead:
-    std::optional<device::Reduction> reduction{};  // the call's
-    bool waits_for_its_turn = false;               // until its turn
-    Status failure{};
   };
   Result<Named*> named(const std::string& text, const EngineChoice& choice, bool captured, bool remember);
   /// What of the plan is common to all ranks of the node, once they have met.
@@ -132,28 +105,17 @@ class CopyEngines {
     Reach reach;
     plan::Makers makers = plan::Makers::engines;
   };
-  Way way_of(const Begun& begun);
-  static std::shared_ptr<const QueueProgram>& program_of(Named& call, const Way& way) {
-    return call.programs[2 * static_cast<size_t>(way.makers) + (way.reach.direct ? 1 : 0)];
-  }
+  Way way_of(const Call& call, const EngineChoice& choice, const PeersUse& use);
+  Result<const QueueProgram*> program_of(Named& known, const Way& way, bool captured,
+                                         const Build& build) const;
   Result<QueueProgram> make_program(const Reach& reach, plan::Makers makers, bool captured,
                                     const Build& build) const;
-  Result<Begun> begin(const Call& call, const EngineChoice& choice, const PeersUse& use, bool remember);
-  Status run_begun(Begun& begun, const std::string& plan_text, const Build& build, bool remember);
-  struct Planned {
-    std::shared_ptr<const QueueProgram> program;
-    QueueCall queued;
-  };
-  Result<std::shared_ptr<const QueueProgram>> program_for(const Begun& begun, const Way& way,
-                                                          const Build& build);
-  Result<Planned> plan(Begun& begun, const Build& build);
   Result<QueueCall> find_buffers(const Call& call, const QueueProgram& program, const Movers& movers);
-  Status submit(Begun& begun, const Build& build);
-  Status finish(const Begun& begun);
-  void look_ahead();
-  Status go_ahead(Begun& next);
   Movers movers_of(const Call& call, const EngineChoice& choice, const Reach& reach);
-  Status capture(Begun& begun, const Build& build);
+  Status run_queues(const Call& call, const EngineChoice& choice, const PeersUse& use, Named& known,
+                    const Build& build);
+  Status capture(const Call& call, const EngineChoice& choice, const PeersUse& use, Named& known,
+                 const Build& build);
   Status run_across(const Call& call, const EngineChoice& choice, const std::string& plan_text,
                     const Build& build, bool remember);
 
@@ -168,8 +130,6 @@ class CopyEngines {
   std::atomic<bool> has_core_queues_ = false;
   PeerBuffers buffers_;
   QueueExecutor queues_;
-  Waiter waiter_ahead_;           // of what is done ahead
-  std::unique_ptr<Begun> ahead_;  // the call that comes next; stays where it is
   std::unique_ptr<CapturedCalls> captured_;
   std::array<ProgramCache<Named>, 3> named_;  // by engines, by cores, captured
   std::unique_ptr<AcrossNodes> across_;       // null on one node, and on the host

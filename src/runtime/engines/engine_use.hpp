@@ -28,6 +28,15 @@ struct EngineChoice {
   bool by_cores = false;       // what those queues copy with: compute cores
   bool may_use_cores = false;  // engines may leave to compute cores what those copy faster
 
+  static EngineChoice host(const char* why) { return {.why = why}; }
+  static EngineChoice host_with_engines(const char* why) { return {.copies = true, .why = why}; }
+  static EngineChoice copy_engines(const char* why, bool may_use_cores = false) {
+    return {.engines = true, .why = why, .may_use_cores = may_use_cores};
+  }
+  static EngineChoice compute_cores(const char* why) {
+    return {.engines = true, .why = why, .by_cores = true};
+  }
+
   /// For log lines.
   const char* who() const {
     if (engines) return by_cores ? "kernels" : "engines";

@@ -31,25 +31,28 @@ Status KernelCalls::prepare() {
     cores_->set_default_blocks(
         engines_.most_blocks());  // of copies; kernels of rows are as wide as they can be
   }
-  begin({});
+  make_as({});
   return {};
 }
 
 EngineChoice KernelCalls::choose(EngineUse use) const {
   const bool by_cores = use == EngineUse::never;
   if (by_cores && !engines_.can_move_by_cores())
-    return {false, false,
-            "never, and kernels are not to: there are none, or GPUs of the node are not known to reach each "
-            "other"};
+    return EngineChoice::host(
+        "never, and kernels are not to: there are none, or GPUs of the node are not known to reach each "
+        "other");
   // A sum has a part from each rank of the node, and from each other node.
   int widest = 0;
   for (int node = 0; node < cluster_.nodes(); ++node) widest = std::max(widest, cluster_.local_size(node));
   if (widest + cluster_.nodes() - 1 > static_cast<int>(device::kernels::max_peers))
-    return {false, false, "more ranks than a kernel can name"};
-  if (!device::kernels::has_kernels(*engine_)) return {false, false, "there are no kernels"};
-  if (!across_nodes()) return {true, false, "one node", by_cores};
-  if (engines_.across() == nullptr) return {false, false, "several nodes without a network"};
-  return {true, false, "several nodes: messages beside them", by_cores};
+    return EngineChoice::host("more ranks than a kernel can name");
+  if (!device::kernels::has_kernels(*engine_)) return EngineChoice::host("there are no kernels");
+  const auto queued = [by_cores](const char* why) {
+    return by_cores ? EngineChoice::compute_cores(why) : EngineChoice::copy_engines(why);
+  };
+  if (!across_nodes()) return queued("one node");
+  if (engines_.across() == nullptr) return EngineChoice::host("several nodes without a network");
+  return queued("several nodes: messages beside them");
 }
 
 Status KernelCalls::copy(std::span<const device::CopyWork> copies) {
@@ -195,7 +198,8 @@ Status KernelCalls::gather(const std::byte* own, std::byte* all, uint64_t bytes,
   call.meaning = name.meaning;
   call.input_bytes = bytes;
   call.output_bytes = bytes * static_cast<uint64_t>(cluster_.ranks());
-  return engines_.run(call, {true, false, "", by_cores_}, {false, true},
+  const EngineChoice choice = by_cores_ ? EngineChoice::compute_cores("") : EngineChoice::copy_engines("");
+  return engines_.run(call, choice, {false, true},
                       [&](const CopyEngines::Reach&, int rank) -> Result<plan::RankPlan> {
                         return algorithms::build_table_exchange(cluster_, rank, bytes, chunk_bytes);
                       });

@@ -7,9 +7,9 @@
 //            kernels on its own rows
 //   thread   waits for the queue
 //
-// A wait is queued when what ends it has been, by whichever rank (executor/queue_executor.hpp). A rank that gives up lets all
+// A wait is queued when what ends it has been, by whichever rank (queues/queue_executor.hpp). A rank that gives up lets all
 // queues of the node through, so no GPU is left waiting. Where there are several nodes a plan says what is queued and sent when
-// (executor/device_executor.hpp).
+// (queues/device_executor.hpp).
 #pragma once
 
 #include <array>
@@ -48,11 +48,21 @@ class KernelCalls {
   /// Whether kernels make a call of this use; the same on every rank. `why` for reports.
   EngineChoice choose(EngineUse use) const;
 
-  /// Calls from now on are made as it was chosen, and run() queues them behind what the stream had, if that is given.
-  void begin(const EngineChoice& choice, const QueuedBehind* behind = nullptr) {
-    by_cores_ = choice.by_cores;
-    queue_ = by_cores_ ? cores_.get() : engine_.get();
-    behind_ = behind;
+  /// While it lives run() queues calls behind what the stream had, if that was given.
+  class Begun {
+   public:
+    Begun(KernelCalls& calls, const QueuedBehind* behind) : calls_(calls) { calls_.behind_ = behind; }
+    Begun(const Begun&) = delete;
+    Begun& operator=(const Begun&) = delete;
+    ~Begun() { calls_.behind_ = nullptr; }
+
+   private:
+    KernelCalls& calls_;
+  };
+  /// Calls from now on are made as it was chosen.
+  [[nodiscard]] Begun begin(const EngineChoice& choice, const QueuedBehind* behind = nullptr) {
+    make_as(choice);
+    return {*this, behind};
   }
 
   device::Device& device() const { return device_; }
@@ -107,6 +117,10 @@ class KernelCalls {
   Status capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text, const Work& work);
 
  private:
+  void make_as(const EngineChoice& choice) {
+    by_cores_ = choice.by_cores;
+    queue_ = by_cores_ ? cores_.get() : engine_.get();
+  }
   std::vector<std::shared_ptr<const void>> rooms_here(const Call& call) const;
   Call call_on(const RowBuffers& rows, const std::string& text, const CallDevice& on);
   Status run_call(const Call& call, const Work& work);
@@ -137,9 +151,9 @@ class KernelCalls {
   std::unique_ptr<device::Queue> engine_, cores_;
   device::Queue* queue_ = nullptr;  // one of them
   bool by_cores_ = false;
-  const QueuedBehind* behind_ = nullptr;
-  std::string text_;  // of the current call
-  NearWords near_;    // of the current call
+  const QueuedBehind* behind_ = nullptr;  // of the current call
+  std::string text_;                      // of the current call
+  NearWords near_;                        // of the current call
   const QueuedWords words_;
   std::vector<device::WordValue> waits_;  // that are to be queued together
   bool peers_have_buffers_ = false;       // of the current call: its ranks have met

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/fnv1a.hpp"
 #include "transports/transport.hpp"
 
 namespace epccl::runtime {
@@ -15,12 +16,10 @@ inline constexpr int sequence_bits = 10, meaning_bits = 14;
 static_assert(sequence_bits + meaning_bits + message_tag_bits + 1 == transports::message_key_bits);
 
 /// What ranks of other nodes know of a call beside its number, in a few bits: of calls that are not the same no message is taken for another's
-/// (of 16383 pairs of texts one looks alike), so that they come to wait, and compare. 0: nothing. (FNV-1a; the same wherever the library
-/// was built.)
+/// (of 16383 pairs of texts one looks alike), so that they come to wait, and compare. 0: nothing.
 constexpr uint16_t meaning_of(std::string_view text) {
-  uint32_t hash = 2166136261U;
-  for (const char letter : text) hash = (hash ^ static_cast<uint8_t>(letter)) * 16777619U;
-  return static_cast<uint16_t>((hash ^ hash >> 16) % ((1U << meaning_bits) - 1) + 1);
+  const uint64_t hash = fnv1a64(text);
+  return static_cast<uint16_t>((hash ^ hash >> 32) % ((1U << meaning_bits) - 1) + 1);
 }
 
 /// `tag`: unique among the messages between two ranks in the call. Numbers of calls, and tags, come again after a while; what two ranks send each

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
+#include "base/fnv1a.hpp"
 #include "device/device.hpp"
 
 namespace epccl::runtime {
@@ -42,30 +42,13 @@ void for_each_handle(const transports::CallRecord& record, bool has_rows, const 
 }  // namespace
 
 uint64_t signature_of(std::string_view text) {
-  return std::hash<std::string_view>{}(text) | 1;
+  return fnv1a64(text) | 1;
 }
 
 Status NodeCalls::begin(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   call_ = &call;
   EPCCL_TRY(check_number(call.sequence));
   EPCCL_TRY(wait_for_scratch());
-  publish(call, input_bytes, output_bytes);
-  return {};
-}
-
-Result<bool> NodeCalls::begin_if_free(const Call& call) {
-  call_ = &call;
-  EPCCL_TRY(check_number(call.sequence));
-  const uint64_t free_after = call.scratch().free_after();
-  if (free_after > all_done_) all_done_ = lowest(transports::done_counter);
-  if (free_after > all_done_) return false;
-  EPCCL_TRY(gave_up(transports::done_counter));
-  publish(call, 0, 0);
-  come();
-  return true;
-}
-
-void NodeCalls::publish(const Call& call, uint64_t input_bytes, uint64_t output_bytes) {
   if (!std::exchange(touched_records_, true)) node_.touch_records();
   if (call.is_small && !std::exchange(touched_places_, true)) node_.touch_places();
   transports::CallRecord& record = node_.my_call(call.sequence);
@@ -82,6 +65,7 @@ void NodeCalls::publish(const Call& call, uint64_t input_bytes, uint64_t output_
   }
   if (!call.is_small) publish_buffers(record, input_bytes, output_bytes);  // else all is staged
   std::ranges::copy(call.tells, node_.scratch(node_.local(), call.scratch()));
+  return {};
 }
 
 // Ranks that wait for nobody in a call, as the root of a small broadcast, find out in a later one that others meant another call.
@@ -196,26 +180,10 @@ Status NodeCalls::check(int local) {
   return {};
 }
 
-void NodeCalls::come() {
-  node_.post(transports::meeting_counter, counter_value(call_->sequence, 0));
-}
-
 Status NodeCalls::meet() {
-  come();
-  EPCCL_TRY(
-      wait_for(transports::meeting_counter, counter_value(call_->sequence, 0), "rank {} to begin this call"));
-  return have_met();
-}
-
-Result<bool> NodeCalls::has_met() {
   const uint64_t here = counter_value(call_->sequence, 0);
-  if (lowest(transports::meeting_counter) < here) return false;
-  EPCCL_TRY(gave_up(transports::meeting_counter));
-  EPCCL_TRY(have_met());
-  return true;
-}
-
-Status NodeCalls::have_met() {
+  node_.post(transports::meeting_counter, here);
+  EPCCL_TRY(wait_for(transports::meeting_counter, here, "rank {} to begin this call"));
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local()) EPCCL_TRY(check(local));
   if (call_->on != nullptr) hear_of_frees(*call_->on->peers);
@@ -268,10 +236,7 @@ Status NodeCalls::wait_for(int slot, uint64_t value, const char* what) {
     }
   }
   waiter_.moved();
-  return gave_up(slot);
-}
-
-Status NodeCalls::gave_up(int slot) const {
+  // Of a peer that let queues through: its counters are raised.
   for (int local = 0; local < node_.local_size(); ++local)
     if (local != node_.local() && node_.counter(local, slot) >= device::released) return node_.why_gave_up();
   return {};

@@ -54,9 +54,7 @@ struct Call {
   device::Queue* capture = nullptr;  // the user's stream, whose graph the call becomes part of; null: it runs
   // The user's stream, to which its queues come by themselves, if it is made by queues; null: the stream has come.
   const QueuedBehind* behind = nullptr;
-  bool is_ahead = false;        // only what can be done while the call before it runs; it is made in its turn
-  bool may_look_ahead = false;  // of the work in whose turn it is made: the next work's may begin ahead
-  bool offload = false;         // large copies go to a copy engine
+  bool offload = false;  // large copies go to a copy engine
   // What this rank tells its node with the call, which lies at the head of its scratch (the plan leaves it alone). A rank has told before
   // its first post, and each is heard once, when a post of it was seen: `hear` finds as many bytes there, until the call is over. It
   // may change steps of the plan that wait for that post: what a peer tells may say where from, or how much.
@@ -98,18 +96,7 @@ class NodeCalls {
   /// Waits until all ranks of the node are in this call and checks them: then all records can be read.
   Status meet();
 
-  // begin() and meet() without waiting, of the call that comes next, for who waits for the one before. False: not yet.
-  /// Begins the call, and tells the others that this rank is in it.
-  Result<bool> begin_if_free(const Call& call);
-  /// After that.
-  Result<bool> has_met();
-
  private:
-  void publish(const Call& call, uint64_t input_bytes, uint64_t output_bytes);
-  void come();
-  Status have_met();
-  /// Of a peer that let queues through: its counters are raised.
-  Status gave_up(int slot) const;
   void add_to_history();
   Status compare(int local, const transports::CallRecord& theirs) const;
   Status earlier_disagreement(int local) const;

@@ -38,14 +38,9 @@ void release_words(transports::NodeMemory& node) {
 void end_use_with_peers(transports::NodeMemory& node, uint64_t sequence, double seconds,
                         const std::function<void()>& meanwhile) {
   node.end_use();
-  // Who is told of a call may have queued it while the one before it runs.
-  const auto user = [&] {
-    const int peer = node.peer_that_uses(sequence);
-    return peer >= 0 ? peer : node.peer_that_uses(sequence + 1);
-  };
   const double until = now_seconds() + seconds;
-  int peer = user();
-  for (; peer >= 0 && now_seconds() < until; peer = user()) {
+  int peer = node.peer_that_uses(sequence);
+  for (; peer >= 0 && now_seconds() < until; peer = node.peer_that_uses(sequence)) {
     meanwhile();
     usleep(200);
   }

@@ -17,8 +17,8 @@ Status show_words(device::Device& device, transports::NodeMemory& node);
 int queues_each(const device::Device& device, const transports::NodeMemory& node, int most);
 /// Lets all queues of the node's ranks through that wait for them now.
 void release_words(transports::NodeMemory& node);
-/// This rank uses no buffers of peers any more in a call that failed: waits until no peer uses any, in that call or in the next, which it may
-/// have queued already, at most so long, and does `meanwhile` again and again.
+/// This rank uses no buffers of peers any more in a call that failed: waits until no peer uses any, at most so long, and does `meanwhile`
+/// again and again.
 void end_use_with_peers(
     transports::NodeMemory& node, uint64_t sequence, double seconds,
     const std::function<void()>& meanwhile = [] {});

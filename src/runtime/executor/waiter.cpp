@@ -8,7 +8,6 @@
 #include <array>
 #include <utility>
 
-#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "device/work_times.hpp"
@@ -24,15 +23,11 @@ namespace {
 constexpr double yield_at_most = 4e-3;
 constexpr double yield_for_peers = 50e-6;
 constexpr double move_period = 2e-3;
-constexpr double check_period = 1e-3;        // of the control line, while yielding, and between short calls
+constexpr double check_period = 1e-3;        // of the control line, while yielding
 constexpr double first_report_after = 0.25;  // a wait this long is told to the hub, which compares the ranks
 constexpr double report_period = 2.0;
+constexpr double longest_between_looks = 0.5;  // of a process that runs, and is given a core now and then
 constexpr double next_look_at_gone = 10e-3;
-
-Status status_of(const Notice& notice) {
-  return {notice.kind == Notice::Kind::mismatch ? Code::invalid_usage : Code::remote_error, notice.reason,
-          notice.text};
-}
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -41,101 +36,6 @@ inline void relax() {
 }
 
 }  // namespace
-
-Status FailureMonitor::check() {
-  if (const char* why = aborted_.load(std::memory_order_acquire)) return {Code::remote_error, why};
-  hear();
-  return failure_.ok() ? ended_ : failure_;
-}
-
-Status FailureMonitor::check_while_idle() {
-  if (const char* why = aborted_.load(std::memory_order_acquire)) return {Code::remote_error, why};
-  hear();
-  return failure_;
-}
-
-void FailureMonitor::hear() {
-  while (auto notice = bootstrap_.poll_notice()) {
-    note(*notice);
-    Status& its = notice->kind == Notice::Kind::ended ? ended_ : failure_;
-    if (its.ok()) its = status_of(*notice);
-  }
-}
-
-// Who reads a notice here has to make the others find the failure.
-Status FailureMonitor::overhear() {
-  if (const char* why = aborted_.load(std::memory_order_acquire)) return {Code::remote_error, why};
-  const auto notice = bootstrap_.poll_notice();
-  if (!notice) return {};
-  note(*notice);
-  return status_of(*notice);
-}
-
-void FailureMonitor::note(const Notice& notice) {
-  if (notice.kind == Notice::Kind::mismatch) return;
-  const std::lock_guard lock(mutex_);
-  const bool is_known = std::ranges::any_of(
-      lost_, [&](const Notice& known) { return known.kind == notice.kind && known.rank == notice.rank; });
-  if (!is_known) lost_.push_back(notice);
-}
-
-std::string FailureMonitor::lost(std::span<const int> ranks, bool or_failed) const {
-  const std::lock_guard lock(mutex_);
-  for (const Notice& notice : lost_) {
-    const bool is_member = std::ranges::find(ranks, notice.rank) != ranks.end();
-    const bool is_hub = notice.kind == Notice::Kind::hub_lost;  // and the death of its first rank
-    const bool is_gone = is_hub || notice.kind == Notice::Kind::died || notice.kind == Notice::Kind::ended;
-    if ((is_gone && is_member) || (or_failed && (is_member || is_hub))) return notice.text;
-  }
-  return "";
-}
-
-void FailureMonitor::note_lost(std::span<const int> ranks) {
-  const std::lock_guard lock(mutex_);
-  lost_otherwise_.insert(ranks.begin(), ranks.end());
-}
-
-std::set<int> FailureMonitor::lost_ranks() const {
-  const std::lock_guard lock(mutex_);
-  std::set<int> ranks = lost_otherwise_;
-  for (const Notice& notice : lost_)
-    if (notice.rank >= 0 && notice.kind != Notice::Kind::failed) ranks.insert(notice.rank);
-  return ranks;
-}
-
-Status FailureMonitor::check_lightly() {
-  const double now = coarse_now_seconds();
-  if (now < next_look_ && aborted_.load(std::memory_order_acquire) == nullptr) {
-    if (failure_.ok() && ended_.ok()) return {};  // as a rule; without copying a Status
-    return failure_.ok() ? ended_ : failure_;
-  }
-  next_look_ = now + check_period;
-  return check();
-}
-
-Status FailureMonitor::explain(Status status) {
-  constexpr double patience = 1.0;
-  const double until = has_waited_in_vain_ ? 0 : now_seconds() + patience;
-  for (;;) {
-    if (Status known = check(); !known.ok()) return known;
-    if (now_seconds() >= until) break;
-    pollfd line{fd(), POLLIN, 0};
-    poll(&line, 1, 10);
-  }
-  has_waited_in_vain_ = true;
-  return status;
-}
-
-// Whatever is thrown on the way, what waits for this rank has to be let go.
-Status FailureMonitor::tell(Status status) {
-  if (listener_ == nullptr) return status;
-  Status told = status;
-  static_cast<void>(caught([&]() -> Status {
-    told = listener_(std::move(status));
-    return {};
-  }));
-  return told;
-}
 
 void Waiter::begin(bool has_messages, const QueuedBehind* behind) {
   moved();
@@ -174,8 +74,12 @@ double Waiter::begin_idle(For what) {
     if (measured_since_ != 0 && !counts) measured();
     if (measured_since_ == 0 && counts) measured_since_ = now;
   }
+  // Who was stopped itself (a suspended job or machine, a debugger; a driver that keeps the thread) has not seen others be silent meanwhile.
+  if (idle_since_ != 0) stopped_ += std::max(0.0, now - last_look_ - longest_between_looks);
+  last_look_ = now;
   if (idle_since_ == 0) {
     idle_since_ = now;
+    stopped_ = 0;
     next_check_ = now + check_period;
     next_report_ = now + std::min(first_report_after, timeout_seconds_ + 1e-3);
     long_wait_ = LongWait(now, policy_.first_warning);
@@ -217,6 +121,7 @@ Status Waiter::rest(double now) {
 bool Waiter::awaits_stream(double now) {
   if (stream_.word == nullptr) return false;
   stream_came_ = now;
+  stopped_ = 0;
   if (stream_.word->load(std::memory_order_acquire) < stream_.at_least) return true;
   stream_.word = nullptr;
   return false;
@@ -235,7 +140,9 @@ Status Waiter::report(double now, const Situation& situation) {
     long_wait_ = LongWait(now, policy_.first_warning);
     return {};
   }
-  const double since = std::max(idle_since_, stream_came_), waited = now - since;
+  // Who could not tell why, for lack of memory, has said that much.
+  if (node_.gave_up()) return node_.why_gave_up();
+  const double since = std::max(idle_since_, stream_came_) + stopped_, waited = now - since;
   if (waited > timeout_seconds_)
     return error(Code::remote_error, Reason::timeout,
                  "rank {}: timeout: {} (call {}) waited {:.1f} s for {}{}", rank_, situation.call,
@@ -254,7 +161,6 @@ Status Waiter::report(double now, const Situation& situation) {
 // is still waited for after another look at everything.
 Status Waiter::check_alone(double now, const Situation& situation) {
   EPCCL_TRY(monitor_.check());
-  if (node_.gave_up()) return node_.why_gave_up();
   const int gone = policy_.neighbours.empty() ? -1 : neighbour_gone(situation);
   if (gone < 0 || gone != gone_neighbour_) {
     gone_neighbour_ = gone;

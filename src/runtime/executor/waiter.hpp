@@ -1,22 +1,18 @@
 // How a rank waits: spin while there is a core for every rank of the node, then yield, then sleep on the doorbell, the
 // network's descriptor and the control line at once. And when it stops waiting: a peer died, the communicator was aborted,
-// or nothing has moved for the timeout.
+// or nothing has moved for the timeout, not counting what this thread was kept from looking.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
-#include <mutex>
-#include <set>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/long_wait.hpp"
 #include "base/status.hpp"
 #include "device/host/host_stream.hpp"
-#include "runtime/bootstrap/bootstrap.hpp"
+#include "runtime/executor/failure_monitor.hpp"
 #include "runtime/executor/queued_behind.hpp"
+#include "runtime/executor/wait_policy.hpp"
 #include "transports/shm/node_memory.hpp"
 #include "transports/transport.hpp"
 
@@ -25,70 +21,6 @@ namespace epccl::runtime {
 /// How often a thread asks a GPU's driver how far a call is whose end it sees in memory: the driver may keep it for as long as it keeps
 /// another thread.
 inline constexpr double driver_look_period = 0.1;  // seconds
-
-struct WaitPolicy {
-  double spin_seconds = 0;    // 0 where ranks outnumber cores
-  double yield_seconds = -1;  // < 0: by what is waited for
-  double timeout_seconds = 30;
-  double first_warning = 60;   // EPCCL_WAIT_WARNING, seconds
-  double most_in_driver = 20;  // EPCCL_CUDA_STUCK, seconds
-  bool share_cores = false;    // ranks of the node outnumber its cores
-  // Where this rank goes when it begins a call, if it shares cores, and else when it meets another one on its core; -1: it stays.
-  int home_core = -1;
-  std::vector<int> neighbours =
-      {};  // ranks of the node by position, if this one can see their processes; else empty
-};
-
-/// Failures of the communicator that come from outside the current call. Any thread may abort.
-class FailureMonitor {
- public:
-  explicit FailureMonitor(Bootstrap& bootstrap) : bootstrap_(bootstrap) {}
-
-  /// `why` is a static text.
-  void abort(const char* why) { aborted_.store(why, std::memory_order_release); }
-  /// The failure, once there is one; ok before. Reads the control line's notices without blocking.
-  Status check();
-  /// As check(), for who needs nobody now: that a rank's process has ended regularly is no failure to that one.
-  Status check_while_idle();
-  /// As check(), for where a call costs less than a look at the control line: that is read once a millisecond at most, but
-  /// always where some milliseconds have passed since: a rank that comes late must not use what others have back.
-  Status check_lightly();
-  /// A broken connection or a wrong length is often the echo of something that another rank has found out first. Waits a
-  /// moment for the control line to tell, once: a communicator fails with what that does not explain. Returns its failure, or else `status`.
-  Status explain(Status status);
-  /// The work of this rank has failed. To be called before anything goes on that waited for it (streams, queues of peers): explains `status`,
-  /// and lets the communicator keep it and tell the others, so that who goes on finds the reason. What the work is to return.
-  Status tell(Status status);
-  /// The communicator, from its beginning on. Returns what tell() does.
-  void listened_to_by(std::function<Status(Status)> listener) { listener_ = std::move(listener); }
-  /// Reads the control line's notices without blocking.
-  void hear();
-  /// What hear() and check() would find, for any thread while the one that calls those cannot; ok: nothing is known.
-  Status overhear();
-  /// Why one of `ranks` will not come to anything any more, as far as was heard: its process has ended, or (`or_failed`) it has given up,
-  /// or the control line is lost, whose end is the death of a rank. "": nothing is known. Any thread.
-  std::string lost(std::span<const int> ranks, bool or_failed) const;
-  /// Ranks that are known to be lost beside the notices, to somebody else. Any thread.
-  void note_lost(std::span<const int> ranks);
-  /// All that are: those, and whose process has ended, as far as was heard. Any thread.
-  std::set<int> lost_ranks() const;
-  int fd() const { return bootstrap_.fd(); }
-  Bootstrap& bootstrap() { return bootstrap_; }
-
- private:
-  void note(const Notice& notice);
-
-  Bootstrap& bootstrap_;
-  std::function<Status(Status)> listener_;
-  std::atomic<const char*> aborted_ = nullptr;
-  Status failure_;
-  Status ended_;                     // the first rank that did
-  bool has_waited_in_vain_ = false;  // explain()
-  double next_look_ = 0;             // of check_lightly()
-  mutable std::mutex mutex_;
-  std::vector<Notice> lost_;  // one at most of a rank and kind
-  std::set<int> lost_otherwise_;
-};
 
 class Waiter {
  public:
@@ -187,7 +119,9 @@ class Waiter {
   double timeout_seconds_ = policy_.timeout_seconds;
   double yield_seconds_ = 200e-6, local_yield_seconds_ = 200e-6;  // with and without the network
   bool armed_rarely_ = false;
-  double idle_since_ = 0;      // 0: something moved since
+  double idle_since_ = 0;  // 0: something moved since
+  double last_look_ = 0;   // at what is waited for
+  double stopped_ = 0;  // seconds since then, or since the stream came, in which this thread could not look
   double measured_since_ = 0;  // 0: nobody measures, or it waits for its own queues
   double next_check_ = 0;      // of the control line, while yielding
   double next_report_ = 0;

@@ -8,7 +8,7 @@
 //
 //   control queue   before -> pass begins: tell all, wait for all -> across -> tell all, wait for all; the pass ends -> after
 //
-// A call that a thread of the host makes (comm/replayed_calls.hpp) is kernels on the user's stream, behind what the chain has, and the
+// A call that a thread of the host makes (engines/replayed_calls.hpp) is kernels on the user's stream, behind what the chain has, and the
 // chain behind them. They wait as long as that takes, and the library's own queues have to run meanwhile: those have another priority.
 //
 //   user's stream   says that the call has come -> waits until it is made

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "base/caught.hpp"
@@ -60,8 +59,7 @@ Status QueueExecutor::prepare(int width) {
   EPCCL_ASSIGN(control_, device_.make_queue(device::QueueKind::copy_engine));
   if (width == 0) return {};
   EPCCL_TRY(lanes_.prepare(width, plan::Signals::spread, false));
-  for (Events& events : events_) EPCCL_TRY(make_events(events, events_at_first));
-  return {};
+  return make_events(events_at_first);
 }
 
 Status QueueExecutor::make_queues(const QueueProgram& program) {
@@ -75,56 +73,46 @@ Status QueueExecutor::make_queues(const QueueProgram& program) {
   return {};
 }
 
-Status QueueExecutor::make_events(Events& events, size_t count) {
-  while (events.size() < count) {
+Status QueueExecutor::make_events(size_t count) {
+  while (events_.size() < count) {
     EPCCL_ASSIGN(auto made, device_.make_event());
-    events.push_back(std::move(made));
+    events_.push_back(std::move(made));
   }
   return {};
 }
 
-Result<device::QueueEvent*> QueueExecutor::event(Submitted& of, size_t index) {
-  Events& events = events_of(of.sequence);
-  EPCCL_TRY(make_events(events, index + 1));
-  of.used_events = std::max(of.used_events, index + 1);
-  return events[index].get();
+Result<device::QueueEvent*> QueueExecutor::event(size_t index) {
+  EPCCL_TRY(make_events(index + 1));
+  now_->used_events = std::max(now_->used_events, index + 1);
+  return events_[index].get();
 }
 
 /// What a call's submission needs.
 struct QueueExecutor::Submission {
-  Submitted& submitted;
   const QueueProgram& program;
   const QueueCall& call;
   device::Queue& control;
   Waiter& waiter;
 };
 
-Status QueueExecutor::submit(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
-                             Waiter& waiter) {
-  now_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited, call.near};
-  Status status = caught([&] { return try_submit(*now_, call, false, waiter); });
+Status QueueExecutor::submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
+  now_.emplace(Submitted{program, call});
+  Status status = caught([&] { return try_submit(program, call, waiter); });
   if (status.ok()) return {};
   status = monitor_.tell(std::move(status));
   give_up(status);
   return status;
 }
 
-void QueueExecutor::submit_next(std::shared_ptr<const QueueProgram> program, const QueueCall& call,
-                                Waiter& waiter) {
-  next_ = {std::move(program), call.sequence, call.text, call.behind, call.awaited, call.near};
-  next_->failure = caught([&] { return try_submit(*next_, call, true, waiter); });
-}
-
 // Peers have its buffers already, whatever is wrong here.
-Status QueueExecutor::try_submit(Submitted& submitted, const QueueCall& call, bool is_next, Waiter& waiter) {
+Status QueueExecutor::try_submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter) {
   last_sequence_ = call.sequence;
   peers_timeout_ = waiter.peers_timeout();
   waiter.moved();
-  const QueueProgram& program = *submitted.program;
   EPCCL_TRY(monitor_.check());
   EPCCL_TRY(make_queues(program));
-  if (!node_.begin_use(is_next ? now_->sequence : call.sequence, is_next)) return node_.why_gave_up();
-  const Submission now{submitted, program, call, *control_, waiter};
+  if (!node_.begin_use(call.sequence)) return node_.why_gave_up();
+  const Submission now{program, call, *control_, waiter};
   EPCCL_TRY(begin(now));
   feed_.begin(now.program, now.call, queues_);
   EPCCL_TRY(submit_in_turns(now));
@@ -134,7 +122,7 @@ Status QueueExecutor::try_submit(Submitted& submitted, const QueueCall& call, bo
 
 Result<device::WordValue> QueueExecutor::wait_for(const Submission& now, int local, int slot,
                                                   uint64_t value) const {
-  return words_.wait_for(local, slot, value, now.waiter, [&] { return describe(now.submitted); });
+  return words_.wait_for(local, slot, value, now.waiter, [this] { return describe(); });
 }
 
 Status QueueExecutor::begin(const Submission& now) {
@@ -143,7 +131,7 @@ Status QueueExecutor::begin(const Submission& now) {
   EPCCL_TRY(await_streams(now));
   if (waits_.empty() && now.call.behind == nullptr) return {};
   if (!waits_.empty()) EPCCL_TRY(now.control.post_after(waits_, {}));
-  EPCCL_ASSIGN(device::QueueEvent * begun, event(now.submitted, 0));
+  EPCCL_ASSIGN(device::QueueEvent * begun, event(0));
   EPCCL_TRY(now.control.record(*begun));
   for (device::Queue* queue : queues_) EPCCL_TRY(queue->wait(*begun));
   return {};
@@ -181,7 +169,7 @@ Status QueueExecutor::submit_in_turns(const Submission& now) {
     EPCCL_ASSIGN(const bool moved, submit_some(now));
     if (!moved) {
       EPCCL_TRY(feed_.flush_all());
-      EPCCL_TRY(now.waiter.nap([&] { return describe(now.submitted); }, Waiter::For::others));
+      EPCCL_TRY(now.waiter.nap([this] { return describe(); }, Waiter::For::others));
       continue;
     }
     now.waiter.moved();
@@ -223,7 +211,7 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
   if (is_step && step->kind == Kind::copy) return feed_.copy(operation.queue, *step, operation.begins_list);
   EPCCL_TRY(feed_.flush(operation.queue));
   if (operation.kind == Operation::record || operation.kind == Operation::join) {
-    EPCCL_ASSIGN(device::QueueEvent * place, event(now.submitted, 1 + operation.index));
+    EPCCL_ASSIGN(device::QueueEvent * place, event(1 + operation.index));
     return operation.kind == Operation::record ? queue.record(*place) : queue.wait(*place);
   }
   const uint64_t value = counter_value(now.call.sequence, step->value);
@@ -236,7 +224,7 @@ Status QueueExecutor::submit_one(const Submission& now, const QueueOperation& op
 Status QueueExecutor::end(const Submission& now) {
   const uint64_t sequence = now.call.sequence;
   for (const uint16_t queue : now.program.ends) {
-    EPCCL_ASSIGN(device::QueueEvent * over, event(now.submitted, 1 + now.program.events + queue));
+    EPCCL_ASSIGN(device::QueueEvent * over, event(1 + now.program.events + queue));
     EPCCL_TRY(queues_[queue]->record(*over));
     EPCCL_TRY(now.control.wait(*over));
   }
@@ -258,30 +246,23 @@ Status QueueExecutor::end(const Submission& now) {
   return {};
 }
 
-Status QueueExecutor::finish(Waiter& waiter, const std::function<void()>& meanwhile) {
-  const uint64_t sequence = now_->sequence;
-  Status status = std::move(now_->failure);
-  if (status.ok()) status = caught([&] { return wait_until_over(waiter, meanwhile); });
+Status QueueExecutor::finish(Waiter& waiter) {
+  Status status = caught([&] { return wait_until_over(waiter); });
   if (status.ok()) status = failure();
   // Then queues went on that nobody had posted for, and it may not be this rank's that say that they are through.
   if (status.ok() && node_.gave_up()) status = node_.why_gave_up();
-  if (!status.ok()) {
-    status = monitor_.tell(std::move(status));
-    give_up(status, sequence, peers_timeout_);
-    forget();
-    return status;
-  }
-  if (next_)
-    node_.begin_use(next_->sequence);
-  else
+  if (status.ok()) {
     node_.end_use();
-  now_ = std::exchange(next_, std::nullopt);
-  return {};
+    return {};
+  }
+  status = monitor_.tell(std::move(status));
+  give_up(status);
+  return status;
 }
 
-Status QueueExecutor::wait_until_over(Waiter& waiter, const std::function<void()>& meanwhile) {
-  const auto over = [&] { return node_.done(node_.local()) >= now_->sequence; };
-  transports::SleepFor reason{done_counter, now_->sequence, {}};
+Status QueueExecutor::wait_until_over(Waiter& waiter) {
+  const auto over = [&] { return node_.done(node_.local()) >= now_->call.sequence; };
+  transports::SleepFor reason{done_counter, now_->call.sequence, {}};
   reason.add(node_.local());
   const bool wakes = device_.kind() == device::DeviceKind::host;  // a GPU's posts wake nobody
   size_t passed = 0;
@@ -295,13 +276,12 @@ Status QueueExecutor::wait_until_over(Waiter& waiter, const std::function<void()
       status = look(passed, waiter);
       if (over()) break;  // the driver may have kept it for long
     }
-    const auto describe_it = [this] { return describe(*now_); };
+    const auto describe_it = [this] { return describe(); };
     if (status.ok())
       status = wakes ? waiter.idle([&] { return reason; }, false, [&] { return over(); }, describe_it,
                                    Waiter::For::own_queues)
                      : waiter.nap(describe_it);
     if (!status.ok()) return status;
-    meanwhile();
   }
   if (!wakes) node_.posted(done_counter);
   return {};
@@ -310,7 +290,7 @@ Status QueueExecutor::wait_until_over(Waiter& waiter, const std::function<void()
 // What is wrong with an event is found again at the end, in its queue. What went wrong on a GPU ends its queues without another word.
 Status QueueExecutor::look(size_t& passed, Waiter& waiter) {
   for (; passed < now_->used_events; ++passed) {
-    const auto complete = events_of(now_->sequence)[passed]->complete();
+    const auto complete = events_[passed]->complete();
     if (!complete.ok() || !*complete) break;
     waiter.moved();
   }
@@ -327,8 +307,7 @@ Status QueueExecutor::failure() const {
 void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another) {
   node_.say_why(why.message(), why.reason());
   node_.say_gave_up();  // before anything goes on that is not to
-  for (const auto* submitted : {&now_, &next_})
-    if (*submitted && (*submitted)->behind != nullptr) (*submitted)->behind->let_go();
+  if (now_ && now_->call.behind != nullptr) now_->call.behind->let_go();
   const auto idle = [](device::Queue& queue) {
     const auto result = queue.idle();
     return !result.ok() || *result;
@@ -351,19 +330,20 @@ void QueueExecutor::give_up(const Status& why, uint64_t sequence, double seconds
   end_use_with_peers(node_, sequence, seconds, [this] { release_words(node_); });
 }
 
-Waiter::Situation QueueExecutor::describe(const Submitted& of) const {
+Waiter::Situation QueueExecutor::describe() const {
+  const QueueCall& call = now_->call;
   std::string waiting = "its copy engines";
-  for (const int rank : of.awaited)
-    if (node_.counter(local_of(rank), stream_counter) < of.sequence)
-      return {of.sequence, of.text, fmt::format("rank {} to come to this call in its stream", rank)};
-  for (const plan::Step& step : of.program->steps) {
+  for (const int rank : call.awaited)
+    if (node_.counter(local_of(rank), stream_counter) < call.sequence)
+      return {call.sequence, call.text, fmt::format("rank {} to come to this call in its stream", rank)};
+  for (const plan::Step& step : now_->program.steps) {
     if (step.kind != Kind::wait || step.at_entry) continue;
-    if (node_.counter(local_of(step.peer), step.slot) >= counter_value(of.sequence, step.value)) continue;
+    if (node_.counter(local_of(step.peer), step.slot) >= counter_value(call.sequence, step.value)) continue;
     waiting =
         fmt::format("rank {} (same node): its counter {} to reach {}", step.peer, step.slot, step.value);
     break;
   }
-  return {of.sequence, of.text, waiting};
+  return {call.sequence, call.text, waiting};
 }
 
 }  // namespace epccl::runtime

@@ -16,14 +16,8 @@
 //   queue C: its next is a wait for rank 1 that is not queued yet: C stands still, other queues go on
 //
 // Then everything that is queued waits for what was queued before it, and no sharing can make a circle.
-//
-// Two calls of a communicator may be queued at a time, so that queues go on from the one to the other without a thread:
-//
-//   thread    submit 7 | waits for 7 ... submit 8 ...  7 is over | waits for 8 ...
-//   control   begin 7, end 7                  | begin 8, end 8       the one queue behind the other: nothing of 8 runs before all of 7 has
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -67,28 +61,20 @@ class QueueExecutor {
   Status prepare_cores(int width) { return lanes_.prepare(width, plan::Signals::spread, true); }
 
   /// Waits for no queue; on a GPU for the node's ranks, which all are to submit the call. On error everything is let
-  /// through and the communicator is broken.
-  Status submit(std::shared_ptr<const QueueProgram> program, const QueueCall& call, Waiter& waiter);
-  /// As submit(), of the next call, queued behind its stream, while the one that was submitted runs, which goes on whatever becomes of this.
-  /// What goes wrong the finish() of this call returns. May wait for the node's ranks to queue what they have to.
-  void submit_next(std::shared_ptr<const QueueProgram> program, const QueueCall& call, Waiter& waiter);
+  /// through and the communicator is broken. `program` and `call` stay until forget().
+  Status submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter);
 
-  /// Waits until the first submitted call is over: sleeps, looks for failures, gives up after the timeout of `waiter`; does `meanwhile` again
-  /// and again. Then the next one, if it was submitted, is the first. What goes wrong lets the queues of all ranks of the node through:
-  /// nothing runs when this returns, of the next one neither.
-  Status finish(
-      Waiter& waiter, const std::function<void()>& meanwhile = [] {});
+  /// Waits until the submitted call is over: sleeps, looks for failures, gives up after the timeout of `waiter`. What goes wrong lets the
+  /// queues of all ranks of the node through: nothing runs when this returns.
+  Status finish(Waiter& waiter);
 
   /// A call has failed, as `why` says, that its ranks had met for: lets all queues of the node's ranks through and waits until this rank's
   /// have run out, `another` of its too (null: there is none). Where they do not, streams that wait for the call may stand before them in a
   /// hardware queue: these are let go. Then waits for its peers' queues that may use its buffers, `seconds` at most.
   void give_up(const Status& why, uint64_t sequence, double seconds, device::Queue* another = nullptr);
 
-  /// What calls were given ends.
-  void forget() {
-    now_.reset();
-    next_.reset();
-  }
+  /// What the call was given ends.
+  void forget() { now_.reset(); }
 
   /// As at its end: nothing of this rank's runs any more.
   void stop();
@@ -96,14 +82,9 @@ class QueueExecutor {
  private:
   /// A call that was submitted.
   struct Submitted {
-    std::shared_ptr<const QueueProgram> program;
-    uint64_t sequence = 0;
-    std::string text;
-    const QueuedBehind* behind = nullptr;
-    std::vector<int> awaited;  // QueueCall's
-    NearWords near;            // likewise: until the call is over
+    const QueueProgram& program;
+    const QueueCall& call;
     size_t used_events = 0;
-    Status failure = {};  // of submit_next()
   };
   struct Submission;
   /// How far a program is submitted: by queue, how many of its operations; and which of its events are recorded.
@@ -122,17 +103,15 @@ class QueueExecutor {
   Status submit_one(const Submission& now, const QueueOperation& operation);
   bool can_follow(const Submission& now, const QueueOperation& operation) const;
   Status end(const Submission& now);
-  Status try_submit(Submitted& submitted, const QueueCall& call, bool is_next, Waiter& waiter);
-  Status wait_until_over(Waiter& waiter, const std::function<void()>& meanwhile);
+  Status try_submit(const QueueProgram& program, const QueueCall& call, Waiter& waiter);
+  Status wait_until_over(Waiter& waiter);
   Result<device::WordValue> wait_for(const Submission& now, int local, int slot, uint64_t value) const;
   int local_of(int rank) const { return cluster_.local_of(rank); }
-  using Events = std::vector<std::unique_ptr<device::QueueEvent>>;
-  Events& events_of(uint64_t sequence) { return events_[sequence % events_.size()]; }
-  Status make_events(Events& events, size_t count);
-  Result<device::QueueEvent*> event(Submitted& of, size_t index);
+  Status make_events(size_t count);
+  Result<device::QueueEvent*> event(size_t index);
   void give_up(const Status& why) { give_up(why, last_sequence_, peers_timeout_); }
   Status failure() const;
-  Waiter::Situation describe(const Submitted& of) const;
+  Waiter::Situation describe() const;
   Status look(size_t& passed, Waiter& waiter);
 
   device::Device& device_;
@@ -145,8 +124,8 @@ class QueueExecutor {
   LaneQueues lanes_;
   std::vector<device::Queue*> queues_;  // of the current call
   std::unique_ptr<device::Queue> control_;
-  std::array<Events, 2> events_;         // of calls in turns
-  std::optional<Submitted> now_, next_;  // until finish() or forget()
+  std::vector<std::unique_ptr<device::QueueEvent>> events_;
+  std::optional<Submitted> now_;  // until forget()
   uint64_t last_sequence_ = 0;
   double peers_timeout_ = 0;
   Turns turns_;

@@ -49,7 +49,6 @@ Status Turn::queue_behind() {
   if (waited_for_ != nullptr) {
     if (wait_for_threads()) return {};
     EPCCL_ASSIGN(end_, device_->make_event());
-    is_behind_ = true;
   }
   behind_ = QueuedBehind{hold_->come(), end_.get(), hold_->release(),
                          [as = waited_for_, call = call_, hold = hold_.get()](device::WordValue over) {
@@ -65,10 +64,9 @@ bool Turn::wait_for_threads() const {
   return device::HeldStreams::wait_for_threads(hold_->communicator());
 }
 
-const QueuedBehind* Turn::behind() {
-  if (!behind_) return nullptr;
-  if (!is_behind_) is_behind_ = !wait_for_threads();
-  return is_behind_ ? &*behind_ : nullptr;
+const QueuedBehind* Turn::behind() const {
+  if (!behind_ || (waited_for_ == nullptr && wait_for_threads())) return nullptr;
+  return &*behind_;
 }
 
 Status Turn::go_on_behind() {

@@ -35,10 +35,9 @@ class Turn {
   /// Of one call that queues of the device make by themselves, after hold(): lets it be queued behind what the stream had. Where the stream
   /// does not wait for it only if nothing that the stream had may be waiting for a thread.
   Status queue_behind();
-  /// How; null: the call begins when begun() says so. A stream that is held may still be waiting for threads of others: then it is
-  /// null until it is not, and stays what it was once it is something.
-  const QueuedBehind* behind();
-  bool may_be_behind() const { return behind_.has_value(); }
+  /// How, when the call is made; null: it begins when begun() says so, as where a stream that is held may be waiting for threads of others.
+  /// To be asked once a call: the answer may change.
+  const QueuedBehind* behind() const;
 
   /// For who issued the call: what it takes to wait for it. May live longer.
   struct Wait {
@@ -66,7 +65,6 @@ class Turn {
   double longest_wait_ = 0;
   std::unique_ptr<device::QueueEvent> end_;  // of a call that is queued behind
   std::optional<QueuedBehind> behind_;
-  bool is_behind_ = false;
   bool queues_behind_held_ = false;
   std::shared_ptr<AwaitedCall> call_ = std::make_shared<AwaitedCall>();
   std::vector<device::HostStream::Watchers> workers_;  // each communicator's once

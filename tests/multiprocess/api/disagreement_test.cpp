@@ -189,7 +189,8 @@ TEST(DisagreementBetweenNodes, OfACallThatAllRanksCouldEndComesOutInTheNextOne) 
         if (result == epcclSuccess)
           result = epcclAllReduce(&sum, &sum, 1, epcclFloat32, epcclSum, comm, nullptr);
         EXPECT_NE(result, epcclSuccess);
-        expect_words(comm, {"different calls"});
+        expect_words(comm,
+                     {"of call 1, which this rank did not receive there: the two made different calls"});
       });
 }
 

@@ -157,9 +157,12 @@ class CountingRank {
   /// One group.
   Sent run(const Flow& flow) {
     Sent sent{};
+    uint64_t bytes = 0;
     for (int peer = 0; peer < context_.ranks; ++peer) {
       if (peer / ranks_per_node_ == context_.rank / ranks_per_node_) continue;
-      sent.all += flow(context_.rank, peer).size();
+      const std::vector<size_t> messages = flow(context_.rank, peer);
+      sent.all += messages.size();
+      for (const size_t each : messages) bytes += each;
       expected_ += flow(peer, context_.rank).size();
     }
     const epcclStatistics_t before = statistics();
@@ -167,6 +170,7 @@ class CountingRank {
     run_as_group(half, *comm_);
     const epcclStatistics_t after = statistics();
     EXPECT_EQ(after.messagesSent - before.messagesSent, sent.all) << "whichever way they went";
+    EXPECT_EQ(after.bytesSent - before.bytesSent, bytes) << "whichever way they went";
     const uint64_t carried = after.messagesCarried - before.messagesCarried;
     sent.directly = sent.all - carried;
     carried_ += carried;

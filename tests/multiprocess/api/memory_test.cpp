@@ -130,5 +130,28 @@ TEST(Registration, HandsOutHandlesThatMustBeGivenBackOnce) {
   });
 }
 
+// The NCCL binding asks whose one is.
+TEST(Registration, IsKnownToItsCommunicatorAlone) {
+  run_ranks({{1}, {}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    epcclComm_t other = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 0, 0, &other, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    std::vector<char> buffer(100);
+    void* handle = nullptr;
+    epcclWindow_t window = nullptr;
+    ASSERT_EQ(epcclCommRegister(comm, buffer.data(), buffer.size(), &handle), epcclSuccess);
+    ASSERT_EQ(epcclCommWindowRegister(comm, buffer.data(), buffer.size(), &window, EPCCL_WIN_DEFAULT),
+              epcclSuccess);
+    for (const void* made : {static_cast<const void*>(handle), static_cast<const void*>(window)}) {
+      EXPECT_EQ(epcclIsRegistration(comm, made), 1);
+      EXPECT_EQ(epcclIsRegistration(other, made), 0);
+    }
+    EXPECT_EQ(epcclCommDeregister(comm, handle), epcclSuccess);
+    EXPECT_EQ(epcclIsRegistration(comm, handle), 0);
+    EXPECT_EQ(epcclCommWindowDeregister(comm, window), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(other), epcclSuccess);
+  });
+}
+
 }  // namespace
 }  // namespace epccl::tests

@@ -201,6 +201,11 @@ TEST(Misuse, OfSendRecvAndGroups) {
     ASSERT_EQ(epcclGroupStart(), epcclSuccess);
     EXPECT_REFUSED(epcclSend(&value, 1, epcclInt32, 5, comm, nullptr), epcclInvalidArgument, "peer 5");
     EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidArgument, "a call of this group was refused");
+    // Of several that is the first.
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    EXPECT_EQ(epcclSend(nullptr, 1, epcclInt32, 0, comm, nullptr), epcclInvalidArgument);
+    EXPECT_EQ(epcclSend(&value, 1, epcclInt32, 7, comm, nullptr), epcclInvalidArgument);
+    EXPECT_REFUSED(epcclGroupEnd(), epcclInvalidArgument, "sendbuff is NULL");
   });
 }
 

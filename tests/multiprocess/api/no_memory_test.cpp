@@ -1,64 +1,17 @@
 // Memory that is not to be had while calls are issued is an error, and the next calls of their communicators run: each allocation in turn is
-// the one that fails.
+// the one that fails. Where all fail from then on it is an error, too.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
-#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <future>
-#include <new>
 #include <thread>
 
 #include "epccl/epccl.h"
-
-namespace {
-
-/// So many allocations of this thread succeed, then one does not; negative: all do.
-thread_local constinit int allocations_until_failure = -1;
-
-void* allocate(size_t bytes) {
-  if (allocations_until_failure >= 0 && allocations_until_failure-- == 0) throw std::bad_alloc();
-  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-// The library's, too. Not inline, or the compiler finds free() called for what `new` gave.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  return allocate(bytes);
-}
-[[gnu::noinline]] void* operator new[](size_t bytes) {
-  return allocate(bytes);
-}
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return allocations_until_failure >= 0 && allocations_until_failure-- == 0
-             ? nullptr
-             : std::malloc(bytes > 0 ? bytes : 1);
-}
-[[gnu::noinline]] void* operator new[](size_t bytes, const std::nothrow_t& nothrow) noexcept {
-  return operator new(bytes, nothrow);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept {
-  std::free(memory);
-}
+#include "scarce_memory.hpp"
 
 namespace epccl::tests {
 namespace {
@@ -187,15 +140,15 @@ class Pair {
 
 /// Issues the calls again and again: each time another allocation fails, until all have.
 template <typename Ranks>
-void without_memory(const std::function<epcclResult_t(Ranks&)>& calls, Blocking blocking = Blocking::yes) {
+void without_memory(const std::function<epcclResult_t(Ranks&)>& calls, Blocking blocking = Blocking::yes,
+                    Shortage shortage = Shortage::of_one) {
   int failed = 0;
   for (bool all_have = false; !all_have && !testing::Test::HasFailure(); ++failed) {
     ASSERT_LT(failed, 10'000);
     Ranks ranks(blocking);
-    allocations_until_failure = failed;
+    begin_shortage(failed, shortage);
     const epcclResult_t result = calls(ranks);
-    all_have = allocations_until_failure >= 0;
-    allocations_until_failure = -1;
+    all_have = end_shortage() == 0;
     if (all_have) {
       EXPECT_EQ(result, blocking == Blocking::yes ? epcclSuccess : epcclInProgress);
     } else {
@@ -281,6 +234,61 @@ TEST(NoMemory, ForAGroupOfSplitsInTheBackground) {
         });
       },
       Blocking::no);
+}
+
+TEST(NoMemory, AnyMoreForACallOnAStream) {
+  without_memory<Alone>([](Alone& rank) { return rank.sum(0, rank.stream(0)); }, Blocking::yes,
+                        Shortage::lasting);
+}
+
+TEST(NoMemory, AnyMoreForACallOnNoStream) {
+  without_memory<Alone>([](Alone& rank) { return rank.sum(0, nullptr); }, Blocking::yes, Shortage::lasting);
+}
+
+TEST(NoMemory, AnyMoreForMessagesOnNoStream) {
+  without_memory<Alone>([](Alone& rank) { return in_a_group([&] { rank.message(0, nullptr, nullptr); }); },
+                        Blocking::yes, Shortage::lasting);
+}
+
+/// Of a thread of which the library knows nothing yet, and of one that has had an error.
+void in_new_and_used_threads(const std::function<void()>& calls) {
+  for (const bool is_used : {false, true})
+    std::thread([&] {
+      if (is_used) {
+        EXPECT_EQ(epcclCommCount(nullptr, nullptr), epcclInvalidArgument);
+      }
+      calls();
+    }).join();
+}
+
+TEST(NoMemory, AtAllForTheTextOfAnError) {
+  in_new_and_used_threads([] {
+    int count = 0;
+    EXPECT_EQ(with_no_memory([&] { return epcclCommCount(nullptr, &count); }), epcclSystemError);
+    for (epcclComm_t const comm : {epcclComm_t{}, reinterpret_cast<epcclComm_t>(&count)}) {
+      const char* const text = with_no_memory([&] { return epcclGetLastError(comm); });
+      ASSERT_NE(text, nullptr);
+      EXPECT_NE(std::strstr(text, "out of memory"), nullptr) << text;
+      EXPECT_STREQ(epcclGetLastError(comm), text);
+      EXPECT_EQ(with_no_memory([&] { return epcclGetLastErrorReason(comm); }), epcclReasonNone);
+    }
+    // The next failure has its own again.
+    EXPECT_EQ(epcclCommCount(nullptr, &count), epcclInvalidArgument);
+    EXPECT_STREQ(epcclGetLastError(nullptr), "the communicator is NULL");
+  });
+}
+
+TEST(NoMemory, AtAllForCallsWithoutACode) {
+  in_new_and_used_threads([] {
+    int nothing = 0;
+    const auto none = reinterpret_cast<epcclComm_t>(&nothing);
+    EXPECT_NE(with_no_memory([&] { return epcclGetLastError(none); }), nullptr);
+    EXPECT_EQ(with_no_memory([&] { return epcclGetLastErrorReason(none); }), epcclReasonNone);
+    EXPECT_EQ(with_no_memory([&] { return epcclIsRegistration(none, &nothing); }, -1), 0);
+    EXPECT_EQ(with_no_memory([&] { return epcclIsStream(&nothing); }, -1), 0);
+    EXPECT_EQ(with_no_memory([] { return epcclResetDebugInit(); }), epcclSystemError);
+    EXPECT_EQ(epcclResetDebugInit(), epcclSuccess);
+  });
 }
 
 }  // namespace

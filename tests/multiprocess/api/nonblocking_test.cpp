@@ -145,6 +145,30 @@ TEST(NonblockingGroup, MakesAllRanksOfAThread) {
   });
 }
 
+TEST(NonblockingGroup, TellsOfACallThatFailsThoughWhatElseItBeganIsInProgress) {
+  run_ranks({{2}, {{"EPCCL_TIMEOUT", "20"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    int numbers[2] = {1, 2};
+    if (context.rank == 1) {
+      static_cast<void>(epcclSend(numbers, 2, epcclInt32, 0, comm, nullptr));
+      return context.meet();
+    }
+    epcclUniqueId id{};
+    ASSERT_EQ(epcclGetUniqueId(&id), epcclSuccess);
+    epcclConfig_t config = nonblocking_config();
+    epcclComm_t made = nullptr;
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    EXPECT_EQ(epcclCommInitRankConfig(&made, 1, id, 0, &config), epcclSuccess);
+    EXPECT_EQ(epcclRecv(numbers, 1, epcclInt32, 1, comm, nullptr), epcclSuccess);
+    EXPECT_EQ(epcclGroupEnd(), epcclInvalidUsage);
+    EXPECT_NE(std::strstr(epcclGetLastError(comm), "sent 8 bytes where 4 are expected"), nullptr)
+        << epcclGetLastError(comm);
+    EXPECT_EQ(settled(made), epcclSuccess);
+    EXPECT_EQ(epcclCommDestroy(made), epcclSuccess);
+    context.meet();
+  });
+}
+
 // Another rank never splits: the parent is in progress until it is aborted.
 TEST(NonblockingSplit, CanBeAbortedThroughTheParentAndTheChild) {
   run_ranks({{2}, long_timeout, {}}, [](const RankContext& context) {

@@ -1,10 +1,13 @@
 // Calls whose input overlaps their output, and not as in a call in place: what they read is the input as it was.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ranks.hpp"
@@ -134,6 +137,25 @@ TEST_P(Overlapping, AllReduceOneElementFurther) {
                               stream);
       },
       [](const RankContext&) { return sums(0, 4 * block); }, 1);
+}
+
+// The root has its own block before a rank that comes late has fetched the one that lay there.
+TEST(OverlappingOfARoot, ScatterToTheBeginning) {
+  constexpr size_t count = 1 << 18;
+  constexpr int root = 2;
+  run_ranks({{3}, {}, {}}, [&](const RankContext& context) {
+    const Comm comm(context);
+    void* allocated = nullptr;  // so that others read it as it lies there
+    ASSERT_EQ(epcclMemAlloc(&allocated, 3 * count * sizeof(int32_t)), epcclSuccess);
+    auto* const memory = static_cast<int32_t*>(allocated);
+    for (size_t i = 0; context.rank == root && i < 3 * count; ++i)
+      memory[i] = static_cast<int32_t>(i / count);
+    if (context.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_EQ(epcclScatter(memory, memory, count, epcclInt32, root, comm, nullptr), epcclSuccess)
+        << epcclGetLastError(comm);
+    EXPECT_EQ(std::count(memory, memory + count, context.rank), count) << "rank " << context.rank;
+    EXPECT_EQ(epcclMemFree(allocated), epcclSuccess);
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <vector>
 
 #include "ranks.hpp"
@@ -35,7 +36,7 @@ TEST(Reason, IsNoneWhereNothingFailed) {
 // Of three ranks one waits for a short time, one for a long time, and one makes no call.
 TEST(Reason, OfASilentRankIsATimeoutOnAllRanks) {
   for (const std::vector<int>& shape : {std::vector{3}, std::vector{1, 2}})
-    run_ranks({shape, {}, {}}, [](const RankContext& context) {
+    run_ranks({shape, {}, {}}, [&shape](const RankContext& context) {
       Comm comm(context, nullptr, 60);
       ASSERT_EQ(exchange(comm, context.ranks), epcclSuccess) << epcclGetLastError(comm);
       context.meet();
@@ -43,6 +44,10 @@ TEST(Reason, OfASilentRankIsATimeoutOnAllRanks) {
       EXPECT_EQ(context.rank == 2 ? wait_for_failure(comm) : exchange(comm, context.ranks), epcclRemoteError);
       EXPECT_EQ(epcclGetLastErrorReason(comm), epcclReasonTimeout) << epcclGetLastError(comm);
       EXPECT_EQ(epcclGetLastErrorReason(nullptr), epcclReasonTimeout) << epcclGetLastError(comm);
+      if (context.rank == 0 && shape.size() == 2) {
+        EXPECT_NE(std::strstr(epcclGetLastError(comm), " (node 1): step "), nullptr)
+            << epcclGetLastError(comm);
+      }
       EXPECT_EQ(exchange(comm, context.ranks), epcclRemoteError);
       EXPECT_EQ(epcclGetLastErrorReason(comm), epcclReasonTimeout) << "the failure stays what it was";
       EXPECT_EQ(epcclAlltoall(nullptr, nullptr, 1, epcclInt32, comm, nullptr), epcclInvalidArgument);

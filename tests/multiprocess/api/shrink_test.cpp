@@ -6,6 +6,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <thread>
 #include <tuple>
@@ -340,6 +341,44 @@ TEST(ShrinkDisagreement, IsAnErrorThatNamesTheListsOnEveryRank) {
       expect_works(rest, context.rank, 3);
       EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
     });
+}
+
+// To make a communicator takes no longer waits than the config says, though the parent's calls wait for ever.
+TEST(ShrinkTimeout, OfAParentWhoseCallsWaitForEverIsItsConfigs) {
+  run_ranks({{3}, long_timeout, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    if (context.rank == 0) {
+      EXPECT_EQ(epcclCommSetTimeout(comm, INFINITY), epcclSuccess);
+      setenv("EPCCL_TIMEOUT", "0.5", 1);
+      int excluded = 2;
+      epcclComm_t rest = nullptr;
+      EXPECT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, nullptr, EPCCL_SHRINK_ABORT), epcclRemoteError);
+      EXPECT_EQ(epcclGetLastErrorReason(nullptr), epcclReasonTimeout) << epcclGetLastError(nullptr);
+    }
+    context.meet();
+  });
+}
+
+// Rank 1 is later than the parent's calls would wait.
+TEST(ShrinkTimeout, OfTheCallsIsTheNewConfigsWhateverWasSetForTheParents) {
+  run_ranks({{3}, long_timeout, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    if (context.rank == 2) return;
+    EXPECT_EQ(epcclCommSetTimeout(comm, 0.1), epcclSuccess);
+    int excluded = 2, value = context.rank;
+    epcclConfig_t patient = EPCCL_CONFIG_INITIALIZER;
+    patient.timeout = 60;
+    epcclComm_t rest = nullptr;
+    ASSERT_EQ(epcclCommShrink(comm, &excluded, 1, &rest, &patient, EPCCL_SHRINK_ABORT), epcclSuccess)
+        << epcclGetLastError(nullptr);
+    if (context.rank == 1) usleep(500'000);
+    EXPECT_EQ(context.rank == 1 ? epcclSend(&value, 1, epcclInt32, 0, rest, nullptr)
+                                : epcclRecv(&value, 1, epcclInt32, 1, rest, nullptr),
+              epcclSuccess)
+        << epcclGetLastError(rest);
+    EXPECT_EQ(value, 1);
+    EXPECT_EQ(epcclCommDestroy(rest), epcclSuccess);
+  });
 }
 
 TEST(ShrinkMisuse, IsRefused) {

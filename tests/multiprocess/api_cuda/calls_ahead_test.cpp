@@ -1,11 +1,9 @@
-// Calls that are queued while the one before them runs, of streams that are held too (EPCCL_CUDA_AHEAD): two of a communicator wait for their
-// streams by themselves.
+// Calls that are queued behind streams that are held (EPCCL_CUDA_AHEAD).
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <deque>
-#include <thread>
 
 #include "drawn_calls.hpp"
 #include "gate.hpp"
@@ -18,15 +16,12 @@ namespace {
 using ::testing::HasSubstr;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// A call that is waited for in vain would be so for as long (a quarter of the timeout), and one whose thread is kept out would fail.
+// A call whose thread is kept out would fail.
 constexpr double patience = 20;
-Environment with_first_calls(const char* number) {
-  return {{"EPCCL_TIMEOUT", "100"},
-          {"EPCCL_CUDA_AHEAD", "2"},
-          {"EPCCL_CUDA_FIRST_CALLS", number},
-          {"EPCCL_CUDA_STUCK", "40"}};
-}
-const Environment waited_for = with_first_calls("1000"), held = with_first_calls("0");
+const Environment held{{"EPCCL_TIMEOUT", "100"},
+                       {"EPCCL_CUDA_AHEAD", "1"},
+                       {"EPCCL_CUDA_FIRST_CALLS", "0"},
+                       {"EPCCL_CUDA_STUCK", "40"}};
 
 Environment with(Environment environment, Environment more) {
   environment.insert(environment.end(), more.begin(), more.end());
@@ -63,57 +58,8 @@ class Chain {
   const Gate gate;
 };
 
-using Ranks = ::testing::TestWithParam<RanksAre>;
-class CallsAhead : public Ranks {};
-
-TEST_P(CallsAhead, ReturnWhileTheStreamHasNotComeToTheOneBefore) {
-  run_gpu_ranks(GetParam(), 2, waited_for, [](const RankContext& context) {
-    Chain chain(context);
-    chain.close_the_gate();
-    const auto begun = Clock::now();
-    EXPECT_EQ(chain.call(0), epcclSuccess) << epcclGetLastError(nullptr);
-    EXPECT_EQ(chain.call(1), epcclSuccess) << epcclGetLastError(nullptr);
-    EXPECT_LT(seconds_since(begun), patience);
-    EXPECT_TRUE(is_busy(chain.gpu));
-    chain.gate.open();
-    EXPECT_EQ(chain.data[1].get(), Chain::second(context.rank));
-    EXPECT_EQ(chain.data[2].get(), Chain::first(context.rank));
-    EXPECT_EQ(end_of(chain.comm), epcclSuccess) << epcclGetLastError(chain.comm);
-    context.meet();
-  });
-}
-
-// What rank 0's stream says when it comes to the first call takes nothing back of what its thread has said of the second.
-TEST_P(CallsAhead, AreToldBeforeTheStreamComesToTheOneBefore) {
-  run_gpu_ranks(GetParam(), 2, waited_for, [](const RankContext& context) {
-    Chain chain(context);
-    chain.close_the_gate();
-    EXPECT_EQ(chain.call(0), epcclSuccess) << epcclGetLastError(nullptr);
-    std::thread comes_first;
-    if (context.rank == 0) {
-      comes_first = std::thread([&] { EXPECT_EQ(chain.call(1), epcclSuccess); });
-      usleep(200'000);
-      chain.gate.open();
-      usleep(200'000);
-    }
-    context.meet();
-    const auto begun = Clock::now();
-    if (context.rank == 1) {
-      EXPECT_EQ(chain.call(1), epcclSuccess);
-      EXPECT_TRUE(is_busy(chain.gpu));
-    }
-    if (context.rank == 0) comes_first.join();
-    EXPECT_LT(seconds_since(begun), patience);
-    context.meet();
-    chain.gate.open();
-    EXPECT_EQ(chain.data[2].get(), Chain::first(context.rank));
-    EXPECT_EQ(end_of(chain.comm), epcclSuccess) << epcclGetLastError(chain.comm);
-    context.meet();
-  });
-}
-
-// What a thread says of the second call is not taken for what the stream says of the first.
-TEST(CallsOfHeldStreams, FindWhatPeersStreamsHadBeforeThoughMoreCallsAreUnderWay) {
+// Though this rank's own stream has come.
+TEST(CallsOfHeldStreams, FindWhatPeersStreamsHadBefore) {
   run_gpu_ranks(RanksAre::processes, 2, held, [](const RankContext& context) {
     Chain chain(context);
     const GpuArray<int> late(chain.gpu, std::vector<int>{100, 101});
@@ -133,43 +79,21 @@ TEST(CallsOfHeldStreams, FindWhatPeersStreamsHadBeforeThoughMoreCallsAreUnderWay
   });
 }
 
-// The third is waited for in vain, for a quarter of the timeout, and its stream held.
-TEST_P(CallsAhead, AreTwoAtATime) {
-  run_gpu_ranks(GetParam(), 2, waited_for, [](const RankContext& context) {
-    Chain chain(context, 6);
-    chain.close_the_gate();
-    for (int number = 0; number < 2; ++number) EXPECT_EQ(chain.call(number), epcclSuccess);
-    const auto begun = Clock::now();
-    EXPECT_EQ(chain.call(2), epcclSuccess);
-    EXPECT_GT(seconds_since(begun), 1);
-    chain.gate.open();
-    EXPECT_EQ(chain.data[3].get(), Chain::second(context.rank));
-    EXPECT_EQ(end_of(chain.comm), epcclSuccess) << epcclGetLastError(chain.comm);
-    context.meet();
-  });
-}
-
-INSTANTIATE_TEST_SUITE_P(Are, CallsAhead, ::testing::Values(RanksAre::processes, RanksAre::threads),
-                         [](const auto& info) {
-                           return info.param == RanksAre::processes ? "processes" : "threads";
-                         });
-
-// A driver that waits for the GPU keeps the library's threads out: these held streams do not need them any more.
+// A driver that waits for the GPU keeps the library's threads out: this held stream does not need them any more.
 TEST(CallsOfHeldStreams, NeedNoThreadOnceTheyAreQueued) {
   run_gpu_ranks(RanksAre::processes, 2, with(held, {{"FAKE_CUDA_CONTEXT_LOCK", "1"}}),
                 [](const RankContext& context) {
                   Chain chain(context);
                   chain.close_the_gate();
                   EXPECT_EQ(chain.call(0), epcclSuccess);
-                  EXPECT_EQ(chain.call(1), epcclSuccess);
-                  sleep(8);  // both calls are queued by then
+                  sleep(8);  // it is queued by then
                   context.meet();
                   EXPECT_TRUE(is_busy(chain.gpu));
                   chain.gate.open();
                   const auto begun = Clock::now();
                   free_some_memory();
                   EXPECT_LT(seconds_since(begun), patience);
-                  EXPECT_EQ(chain.data[2].get(), Chain::first(context.rank));
+                  EXPECT_EQ(chain.data[1].get(), Chain::second(context.rank));
                   EXPECT_EQ(end_of(chain.comm), epcclSuccess) << epcclGetLastError(chain.comm);
                   context.meet();
                 });
@@ -202,17 +126,8 @@ TEST(CallsOfHeldStreams, ComeAfterThoseOfOtherCommunicatorsThatThreadsHaveYetToQ
                 });
 }
 
-struct Way {
-  const char* name;
-  Environment environment;
-};
-void PrintTo(const Way& way, std::ostream* out) {
-  *out << way.name;
-}
-class CallsAheadThatFail : public ::testing::TestWithParam<Way> {};
-
-TEST_P(CallsAheadThatFail, AreThoseThatAPeerDoesNotMake) {
-  run_gpu_ranks(RanksAre::processes, 2, GetParam().environment, [](const RankContext& context) {
+TEST(CallsOfHeldStreams, FailWhereAPeerDoesNotMakeThem) {
+  run_gpu_ranks(RanksAre::processes, 2, held, [](const RankContext& context) {
     Chain chain(context, 10);
     chain.close_the_gate();
     EXPECT_EQ(chain.call(0), epcclSuccess);
@@ -232,8 +147,8 @@ TEST_P(CallsAheadThatFail, AreThoseThatAPeerDoesNotMake) {
   });
 }
 
-TEST_P(CallsAheadThatFail, AreThoseThatAPeerMakesOtherwise) {
-  run_gpu_ranks(RanksAre::processes, 2, GetParam().environment, [](const RankContext& context) {
+TEST(CallsOfHeldStreams, FailWhereAPeerMakesOthers) {
+  run_gpu_ranks(RanksAre::processes, 2, held, [](const RankContext& context) {
     Chain chain(context, 8);
     chain.close_the_gate();
     EXPECT_EQ(chain.call(0), epcclSuccess);
@@ -247,8 +162,8 @@ TEST_P(CallsAheadThatFail, AreThoseThatAPeerMakesOtherwise) {
   });
 }
 
-TEST_P(CallsAheadThatFail, AreTwoWhoseStreamsHaveNotComeWhenTheyAreAborted) {
-  run_gpu_ranks(RanksAre::processes, 2, GetParam().environment, [](const RankContext& context) {
+TEST(CallsOfHeldStreams, EndWhenTheyAreAbortedThoughTheStreamHasNotCome) {
+  run_gpu_ranks(RanksAre::processes, 2, held, [](const RankContext& context) {
     Chain chain(context);
     chain.close_the_gate();
     for (int number = 0; number < 2; ++number) EXPECT_EQ(chain.call(number), epcclSuccess);
@@ -264,8 +179,8 @@ TEST_P(CallsAheadThatFail, AreTwoWhoseStreamsHaveNotComeWhenTheyAreAborted) {
   });
 }
 
-TEST_P(CallsAheadThatFail, AreTwoOfWhichAPeerDies) {
-  run_ranks({{2}, GetParam().environment, {1}}, [](const RankContext& context) {
+TEST(CallsOfHeldStreams, EndWhenAPeerDies) {
+  run_ranks({{2}, held, {1}}, [](const RankContext& context) {
     Chain chain(context);
     chain.close_the_gate();
     for (int number = 0; number < 2; ++number) EXPECT_EQ(chain.call(number), epcclSuccess);
@@ -279,10 +194,6 @@ TEST_P(CallsAheadThatFail, AreTwoOfWhichAPeerDies) {
     chain.give_up();
   });
 }
-
-INSTANTIATE_TEST_SUITE_P(Of, CallsAheadThatFail,
-                         ::testing::Values(Way{"waited_for", waited_for}, Way{"held", held}),
-                         [](const auto& info) { return info.param.name; });
 
 /// Calls in a row, on streams and communicators drawn alike on every rank, of which none is waited for before all are issued.
 class Row {
@@ -366,14 +277,13 @@ TEST_P(DrawnRows, HaveTheHostsBytes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Of, DrawnRows,
-    ::testing::Values(DrawnWay{"held", RanksAre::processes, "0", "2", "0"},
-                      DrawnWay{"held_on_few_hardware_queues", RanksAre::processes, "0", "2", "2"},
-                      DrawnWay{"held_one_ahead", RanksAre::processes, "0", "1", "0"},
+    ::testing::Values(DrawnWay{"held", RanksAre::processes, "0", "1", "0"},
+                      DrawnWay{"held_on_few_hardware_queues", RanksAre::processes, "0", "1", "2"},
                       DrawnWay{"held_none_ahead", RanksAre::processes, "0", "0", "0"},
-                      DrawnWay{"held_of_threads", RanksAre::threads, "0", "2", "8"},
-                      DrawnWay{"waited_for", RanksAre::processes, "1000", "2", "0"},
-                      DrawnWay{"waited_for_of_threads", RanksAre::threads, "1000", "2", "8"},
-                      DrawnWay{"first_waited_for", RanksAre::processes, "20", "2", "2"}),
+                      DrawnWay{"held_of_threads", RanksAre::threads, "0", "1", "8"},
+                      DrawnWay{"waited_for", RanksAre::processes, "1000", "0", "0"},
+                      DrawnWay{"waited_for_of_threads", RanksAre::threads, "1000", "0", "8"},
+                      DrawnWay{"first_waited_for", RanksAre::processes, "20", "1", "2"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -124,6 +124,37 @@ TEST(FirstCalls, OfAGroupAreOverAtItsEnd) {
       });
 }
 
+// The first communicator's calls are past that, and would leave the stream waiting.
+TEST(FirstCalls, OfTheSecondCommunicatorOfAGroupAreOverAtItsEnd) {
+  run_gpu_ranks(RanksAre::processes, 2, with_first_calls("1"), [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    epcclComm_t other = nullptr;
+    ASSERT_EQ(epcclCommSplit(comm, 0, context.rank, &other, nullptr), epcclSuccess);
+    const GpuArray<int> input(gpu, std::vector<int>{10 * context.rank, 10 * context.rank + 5});
+    const GpuArray<int> first(gpu, std::vector<int>{-1, -1}), second(gpu, std::vector<int>{-1, -1});
+    const auto call = [&](epcclComm_t of, const GpuArray<int>& output) {
+      EXPECT_EQ(epcclAlltoall(input.data(), output.data(), 1, epcclInt32, of, gpu.as_epccl()), epcclSuccess);
+    };
+    call(comm, first);
+    CUdeviceptr freed = 0;
+    MUST(cuMemAlloc(&freed, 4096));
+    context.meet();
+    const auto began = Clock::now();
+    if (context.rank == 1) usleep(100'000);
+    ASSERT_EQ(epcclGroupStart(), epcclSuccess);
+    call(comm, first);
+    call(other, second);
+    EXPECT_EQ(epcclGroupEnd(), epcclSuccess) << epcclGetLastError(nullptr);
+    wait_for_the_gpu_in_the_driver(freed);
+    for (const auto* output : {&first, &second})
+      EXPECT_THAT(output->get(), ElementsAre(5 * context.rank, 10 + 5 * context.rank));
+    EXPECT_LT(std::chrono::duration<double>(Clock::now() - began).count(), stuck_seconds / 2.0);
+    context.meet();
+    EXPECT_EQ(epcclCommDestroy(other), epcclSuccess);
+  });
+}
+
 TEST(FirstCalls, AreAllOnTheNullStream) {
   expect_room_behind(with_first_calls("1"), [](epcclComm_t comm, const GpuRank& gpu, int, int* in, int* out) {
     gpu.wait();  // the stream in which the input was written

@@ -215,7 +215,7 @@ TEST(QueuedBehind, OrNotIsForEachRankToSay) {
                 });
 }
 
-// A communicator has one such call at a time (calls_ahead_test.cpp: or two). The second is waited for in vain, and its stream held.
+// A communicator has one such call at a time. The second is waited for in vain, and its stream held.
 TEST(QueuedBehind, CallsComeBehindOneThatIsUnderWay) {
   run_gpu_ranks(RanksAre::processes, 2, waited_for, [](const RankContext& context) {
     const GpuRank gpu;

@@ -415,6 +415,21 @@ TEST(EpMisuse, ArgumentsThatOneRankSeesAloneAreRefusedAtOnce) {
                    "undefined padding needs the expert-major layout");
     setting.handle_config.undefined_padding = 0;
     ASSERT_EQ(setting.make_handle(4, 2), epcclSuccess);
+    std::vector<int64_t> counters(8);
+    const auto count_into = [&](epcclEpTensor_t* epcclEpLayoutInfo_t::*which, epcclDataType_t type,
+                                std::vector<size_t> sizes) {
+      Tensor topk(epcclInt64, setting.table.data(), {4, 2}), into(type, counters.data(), std::move(sizes));
+      epcclEpLayoutInfo_t info = EPCCL_EP_LAYOUT_INFO_INIT;
+      info.*which = into;
+      return epcclEpUpdateHandle(setting.handle, topk, &info, nullptr);
+    };
+    using Info = epcclEpLayoutInfo_t;
+    expect_error(context, count_into(&Info::dropped, epcclUint8, {4, 1}),
+                 "dropped has 4 elements: 8 are needed");
+    for (const auto& which : {&Info::expert_counters, &Info::expert_offsets, &Info::dropped_counters})
+      expect_error(context, count_into(which, epcclInt64, {3}), "has 3 elements: 4 are needed");
+    for (const auto& which : {&Info::src_rank_counters, &Info::recv_total_counter})
+      expect_error(context, count_into(which, epcclInt64, {2}), "has 2 elements: 1 are needed");
     expect_error(context, epcclEpGroupDestroy(setting.group), "1 handles");
     expect_error(context, epcclEpDispatch(setting.handle, nullptr, nullptr, nullptr, nullptr),
                  "inputs.tokens is NULL");
@@ -445,6 +460,7 @@ TEST(EpMisuse, AnEpGroupDoesNotKeepARankThatDestroyedItsCommunicator) {
     setting.make_group();
     if (context.rank == 0) expect_error(context, meet(comm), "has left");
     EXPECT_EQ(epcclCommDestroy(comm), epcclSuccess);
+    expect_error(context, meet(comm), "was destroyed");
     EXPECT_EQ(meet(another), epcclSuccess) << epcclGetLastError(nullptr);
     expect_error(context, setting.make_handle(4, 2), "destroyed");
     setting.destroy();

@@ -87,8 +87,11 @@ void Layer::update() {
   auto table = problem_.topk[static_cast<size_t>(context_.rank)];
   std::vector<int32_t> narrow(table.begin(), table.end());
   const bool wide = (problem_.k + static_cast<uint32_t>(context_.rank)) % 2 == 0;
-  Tensor topk = tensor(wide ? epcclInt64 : epcclInt32,
-                       wide ? static_cast<void*>(table.data()) : narrow.data(), {tokens(), problem_.k});
+  // A rank without tokens may not know K, unless all are.
+  const bool knows_k = tokens() > 0 || std::ranges::max(problem_.tokens) == 0;
+  Tensor topk =
+      tensor(wide ? epcclInt64 : epcclInt32, wide ? static_cast<void*>(table.data()) : narrow.data(),
+             {tokens(), knows_k ? problem_.k : 1});
   std::vector<int64_t> counters(local_experts.size(), -1), sources(static_cast<size_t>(problem_.ranks()), -1);
   std::vector<int32_t> offsets(local_experts.size(), -1), lost(local_experts.size(), -1), total(1, -1);
   std::vector<uint8_t> dropped(table.size(), 9);

@@ -127,6 +127,43 @@ TEST_F(Agreement, OfChunksTheDefaultIsAuto) {
   EXPECT_EQ(read_comm_config({}).value().engine_parameters().chunk_bytes, 128U << 10);
 }
 
+// What is asked for holds for outputs that the cache would keep, too.
+TEST_F(Agreement, OutputsOfAStreamingSizeThatIsSetAreWrittenPastTheCache) {
+  CopyPolicy copies = read_comm_config({}).value().copies;
+  copies.cached_bytes = 1 << 30;
+  EXPECT_FALSE(copies.streams(0, copies.streaming_bytes));
+  environment_.set("EPCCL_STREAMING_SIZE", "64K");
+  copies = read_comm_config({}).value().copies;
+  copies.cached_bytes = 1 << 30;
+  EXPECT_TRUE(copies.streams(0, 64 << 10));
+  EXPECT_FALSE(copies.streams(0, (64 << 10) - 1));
+}
+
+// What ranks agree about is what is used, whatever the environment says when a network is opened.
+TEST_F(Agreement, WhatNetworksAreOpenedWithIsReadWithIt) {
+  const NetworkSettings by_default = read_comm_config({}).value().network_settings;
+  EXPECT_EQ(by_default.gpu_direct, GpuDirect::automatic);
+  EXPECT_EQ(by_default.verbs_devices, "");
+  EXPECT_FALSE(by_default.gid_index || by_default.rails || by_default.rail_failover);
+  EXPECT_EQ(by_default.eager_limit, 8U << 10);
+  environment_.set("EPCCL_GPU_DIRECT", "peermem");
+  environment_.set("EPCCL_VERBS_DEVICES", "rxe%n,=mlx5_%n");
+  environment_.set("EPCCL_HOSTID", "node7-12");
+  environment_.set("EPCCL_VERBS_GID_INDEX", "0");
+  environment_.set("EPCCL_RAILS", "3");
+  environment_.set("EPCCL_RAIL_FAILOVER", "1");
+  environment_.set("EPCCL_VERBS_EAGER_LIMIT", "16K");
+  environment_.set("EPCCL_VERBS_TIMEOUT", "2.5");
+  const NetworkSettings set = read_comm_config({}).value().network_settings;
+  EXPECT_EQ(set.gpu_direct, GpuDirect::peermem);
+  EXPECT_EQ(set.verbs_devices, "rxe12,=mlx5_12");
+  EXPECT_EQ(set.gid_index, 0);
+  EXPECT_EQ(set.rails, 3);
+  EXPECT_TRUE(set.rail_failover);
+  EXPECT_EQ(set.eager_limit, 16U << 10);
+  EXPECT_EQ(set.silence, 2.5);
+}
+
 TEST_F(Agreement, OptionsOfTheCallGoBeforeSettings) {
   CommOptions options;
   options.algorithm = "flat";

@@ -140,6 +140,7 @@ TEST_F(Settings, ValueThatTheTableDoesNotAllowIsNamedWithWhatItDoes) {
         std::tuple("EPCCL_NCCL_TIMEOUT", "0ms", "seconds above 0"),
         std::tuple("EPCCL_YIELD", "-1", "microseconds|auto"),
         std::tuple("EPCCL_RAIL_FAILOVER", "2", "0 or 1"),
+        std::tuple("EPCCL_CUDA_AHEAD", "2", "0 or 1"),
         std::tuple("EPCCL_CHUNK_SIZE", "-1", "auto, or bytes"),
         std::tuple("EPCCL_VERBS_TIMEOUT", "nan", "seconds"),
         std::tuple("EPCCL_HOST_ENGINES", "two", "integer"),

@@ -57,69 +57,6 @@ TEST_F(CallOrderTest, RunsWorkByItsTicketsWhoeverComesFirst) {
   EXPECT_THAT(ran, ElementsAre(first, second, third));
 }
 
-TEST_F(CallOrderTest, WhatComesNextBeginsAheadInTheThreadOfWhatRuns) {
-  const uint64_t first = order_.take_ticket(), second = order_.take_ticket(), third = order_.take_ticket();
-  EXPECT_FALSE(order_.begin_ahead(first)) << "nothing runs";
-  ASSERT_TRUE(order_.begin(first, 0).ok());
-  EXPECT_FALSE(order_.begin_ahead(third)) << "it does not come next";
-  EXPECT_FALSE(on_another_thread([&] { return order_.begin_ahead(second); }).get());
-  EXPECT_TRUE(order_.begin_ahead(second));
-  EXPECT_TRUE(order_.begin_ahead(second)) << "there may be more of it";
-  order_.end();
-  ASSERT_TRUE(order_.begin(second, 0).ok());
-  ASSERT_TRUE(order_.give_way());
-  EXPECT_FALSE(order_.begin_ahead(third)) << "it has not begun itself";
-  EXPECT_TRUE(order_.take_way_back().ok());
-  order_.end();
-}
-
-TEST_F(CallOrderTest, NothingBeginsAheadOfWhatWillNotRun) {
-  const uint64_t first = order_.take_ticket(), second = order_.take_ticket();
-  ASSERT_TRUE(order_.begin(first, 0).ok());
-  order_.revoke();
-  EXPECT_FALSE(order_.begin_ahead(second));
-  CallOrder failed(monitor_, 0, 0);
-  const uint64_t its_first = failed.take_ticket(), its_second = failed.take_ticket();
-  ASSERT_TRUE(failed.begin(its_first, 0).ok());
-  failed.keep({Code::remote_error, "a peer died"});
-  EXPECT_FALSE(failed.begin_ahead(its_second));
-}
-
-// Buffers of what has begun ahead are in use till its turn is over, also where that is none.
-TEST_F(CallOrderTest, ReplaysAndTheEndWaitForWhatHasBegunAhead) {
-  const uint64_t first = order_.take_ticket(), second = order_.take_ticket();
-  ASSERT_TRUE(order_.begin(first, 0).ok());
-  ASSERT_TRUE(order_.begin_ahead(second));
-  auto replay = on_another_thread([&] { return order_.begin_replay().ok(); });
-  order_.end();
-  EXPECT_FALSE(is_through(replay));
-  ASSERT_TRUE(order_.begin(second, 0).ok());
-  order_.end();
-  EXPECT_TRUE(replay.get());
-  order_.end_replay();
-
-  const uint64_t other = order_.take_ticket(), after = order_.take_ticket();
-  ASSERT_TRUE(order_.begin(other, 0).ok());
-  ASSERT_TRUE(order_.begin_ahead(after));
-  order_.end_ahead(after);
-  order_.end();
-  EXPECT_TRUE(order_.begin_replay().ok()) << "nothing of it has begun";
-  order_.end_replay();
-  order_.pass(after);
-
-  const uint64_t third = order_.take_ticket(), fourth = order_.take_ticket();
-  ASSERT_TRUE(order_.begin(third, 0).ok());
-  ASSERT_TRUE(order_.begin_ahead(fourth));
-  order_.keep({Code::remote_error, "a peer died"});
-  order_.end();
-  auto stop = on_another_thread([&] { order_.stop("the end"); });
-  EXPECT_FALSE(is_through(stop));
-  EXPECT_FALSE(order_.begin(fourth, 0).ok());
-  EXPECT_FALSE(is_through(stop));
-  order_.end();
-  stop.wait();
-}
-
 TEST_F(CallOrderTest, ATicketThatIsPassedHoldsNobodyUp) {
   order_.pass(order_.take_ticket());
   run_one();

@@ -1,5 +1,5 @@
 // What a rank knows of failures that others found out.
-#include "runtime/executor/waiter.hpp"
+#include "runtime/executor/failure_monitor.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,10 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "../device_messages/wire.hpp"
 #include "fake_driver.hpp"
 #include "rank_with_gpu.hpp"
+#include "runtime/executor/executor.hpp"
 #include "runtime/executor/node_words.hpp"
 #include "runtime/queues/device_executor.hpp"
 #include "runtime/queues/queue_executor.hpp"
@@ -18,9 +20,7 @@ namespace epccl::runtime {
 namespace {
 
 using device::test::gpu;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using transports::done_counter;
 
 constexpr int slot = 3;
@@ -49,8 +49,8 @@ QueueProgram wait_and_copy() {
 class GivenUp : public RankWithGpu {
  protected:
   const device::test::GpuMemory input_{bytes}, output_{bytes};
-  const std::shared_ptr<const QueueProgram> program_ = std::make_shared<QueueProgram>(wait_and_copy());
-  const QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
+  const QueueProgram program_ = wait_and_copy();
+  QueueCall call_{1, "a call", {{input_.data(), output_.data(), nullptr}, {}}, nullptr, {}};
   Waiter waiter_{0, node_[0], nullptr, monitor_, {}};
   QueueExecutor queues_{gpu(), cluster_, node_[0], monitor_, {}, [](const Status&) {}};
 };
@@ -164,75 +164,46 @@ TEST_F(GivenUp, IsAFailureAlsoWhereTheQueuesHaveGoneOnAndSaidThatTheyAreThrough)
   EXPECT_THAT(queues_.finish(waiter_).message(), HasSubstr("a rank of this node gave up"));
 }
 
-/// Two calls, the second of which is queued while the first runs: both wait for a stream that has not come.
-class TwoQueued : public GivenUp {
+/// A call that waits for a stream that has not come, which is held.
+class QueuedBehindAStream : public GivenUp {
  protected:
-  struct Behind {
-    bool was_let_go = false, is_queued = false;
-    const TurnWords::Word word = device::test::take(TurnWords::of(gpu()).take());
-    const QueuedBehind behind{{word.come, word.value},
-                              nullptr,
-                              {word.word, word.value},
-                              [this](device::WordValue) { is_queued = true; },
-                              [this] {
-                                was_let_go = true;
-                                word.come->store(word.value);
-                              }};
-    bool is_released() const { return word.word->load() >= word.value; }
-  };
   void SetUp() override {
-    for (const uint64_t sequence : {1, 2}) {
-      node_[1].segment().queued(1, slot).store(counter_value(2, 1));
-      const QueueCall call{sequence, "a call", call_.buffers, nullptr, {}};
-      QueueCall queued = call;
-      queued.behind = sequence == 1 ? &first_.behind : &second_.behind;
-      if (sequence == 1)
-        EXPECT_OK(queues_.submit(program_, queued, waiter_));
-      else
-        queues_.submit_next(program_, queued, waiter_);
-    }
-    EXPECT_TRUE(first_.is_queued && second_.is_queued);
+    node_[1].segment().queued(1, slot).store(counter_value(1, 1));
+    call_.behind = &behind_;
+    EXPECT_OK(queues_.submit(program_, call_, waiter_));
+    EXPECT_TRUE(is_queued_);
   }
-  std::vector<uint64_t> calls_in_use() {
-    std::vector<uint64_t> found;
-    for (const uint64_t sequence : {1, 2, 3})
-      if (node_[1].peer_that_uses(sequence) == 0) found.push_back(sequence);
-    return found;
-  }
-  void come(Behind& which) {
-    which.word.come->store(which.word.value);
-    node_[1].post(slot, counter_value(&which == &first_ ? 1 : 2, 1));
-  }
+  bool is_released() const { return word_.word->load() >= word_.value; }
+  bool is_in_use() { return node_[1].peer_that_uses(call_.sequence) == 0; }
 
-  Behind first_, second_;
+  bool was_let_go_ = false, is_queued_ = false;
+  const TurnWords::Word word_ = device::test::take(TurnWords::of(gpu()).take());
+  const QueuedBehind behind_{{word_.come, word_.value},
+                             nullptr,
+                             {word_.word, word_.value},
+                             [this](device::WordValue) { is_queued_ = true; },
+                             [this] {
+                               was_let_go_ = true;
+                               word_.come->store(word_.value);
+                             }};
 };
 
-TEST_F(TwoQueued, EndOneAfterTheOther) {
-  EXPECT_THAT(calls_in_use(), ElementsAre(1, 2));
-  come(first_);
+TEST_F(QueuedBehindAStream, ACallLetsItGoWhenAllIsThrough) {
+  EXPECT_TRUE(is_in_use());
+  EXPECT_FALSE(is_released());
+  word_.come->store(word_.value);
+  node_[1].post(slot, counter_value(1, 1));
   EXPECT_OK(queues_.finish(waiter_));
-  EXPECT_THAT(calls_in_use(), ElementsAre(2));
-  EXPECT_TRUE(first_.is_released());
-  EXPECT_FALSE(second_.is_released());
-  come(second_);
-  EXPECT_OK(queues_.finish(waiter_));
-  EXPECT_TRUE(second_.is_released());
-  EXPECT_THAT(calls_in_use(), IsEmpty());
+  EXPECT_TRUE(is_released());
+  EXPECT_FALSE(was_let_go_);
+  EXPECT_FALSE(is_in_use());
 }
 
-TEST_F(TwoQueued, AreBothLetGoWhenTheFirstFails) {
+TEST_F(QueuedBehindAStream, ACallThatFailsWaitsForItNoLonger) {
   monitor_.abort("aborted");
   EXPECT_THAT(queues_.finish(waiter_).message(), HasSubstr("aborted"));
-  EXPECT_TRUE(first_.was_let_go && second_.was_let_go);
-  EXPECT_THAT(calls_in_use(), IsEmpty());
-}
-
-// Which may have queued that, though this rank has not.
-TEST_F(GivenUp, IsToldWhenPeersQueuesHaveRunOutOfTheNextCall) {
-  monitor_.abort("aborted");
-  const PeerInQueues peer(node_, call_.sequence + 1);
-  EXPECT_THAT(queues_.submit(program_, call_, waiter_).message(), HasSubstr("aborted"));
-  EXPECT_TRUE(peer.is_out());
+  EXPECT_TRUE(was_let_go_);
+  EXPECT_FALSE(is_in_use());
 }
 
 TEST_F(KernelsGivenUp, AreToldWhenPeersQueuesHaveRunOutOfTheCall) {
@@ -257,6 +228,21 @@ TEST_F(KernelsGivenUp, AreKnownWhyBeforeAnythingGoesOn) {
   EXPECT_EQ(listener.heard(), "refused");
 }
 
+TEST_F(KernelsGivenUp, LetGoOfAStreamOnlyWhileItsCallLives) {
+  node_[1].post(transports::meeting_counter, counter_value(1, 0));
+  bool was_let_go = false;
+  {
+    QueuedBehind behind;
+    behind.let_go = [&was_let_go] { was_let_go = true; };
+    const auto begun = calls_.begin({}, &behind);
+  }
+  const auto fail = [](device::Queue&, std::span<const PeerRows>) {
+    return Status(Code::device_error, "refused");
+  };
+  EXPECT_THAT(calls_.run({}, "a call", nullptr, {nullptr, fail, nullptr}).message(), HasSubstr("refused"));
+  EXPECT_FALSE(was_let_go);
+}
+
 // As if the queues of both had set back their counters before either looks.
 TEST_F(KernelsGivenUp, AreAFailureAlsoWhereBothRanksQueuesHaveSaidThatTheyAreThrough) {
   const uint64_t sequence = 1;
@@ -271,6 +257,31 @@ TEST_F(KernelsGivenUp, AreAFailureAlsoWhereBothRanksQueuesHaveSaidThatTheyAreThr
   const auto nothing = [](device::Queue&, std::span<const PeerRows>) { return Status(); };
   EXPECT_THAT(calls_.run({}, "a call", nullptr, {nullptr, nothing, give_up}).message(),
               HasSubstr("a rank of this node gave up"));
+}
+
+/// By this rank's thread, of the host's memory.
+class HostGivenUp : public RankWithGpu {
+ protected:
+  Executor executor_{cluster_, 0, node_[0], nullptr, monitor_, {}, {}};
+};
+
+// The peer's buffers may be the user's again.
+TEST_F(HostGivenUp, ByAPeerACallMovesNothing) {
+  plan::Builder builder(0);
+  builder.copy(0, builder.input(0), builder.output(0), bytes);
+  const CompiledPlan plan = compile(std::move(builder).take(), cluster_);
+  const std::vector<char> input(bytes, 1);
+  std::vector<char> output(bytes, 0);
+  Call call;
+  call.sequence = 1;
+  call.input = input.data();
+  call.output = output.data();
+  call.text = "a call";
+  node_[1].say_why("rank 1 failed: refused");
+  node_[1].say_gave_up();
+  EXPECT_THAT(executor_.run(plan, call).message(), HasSubstr("rank 1 failed: refused"));
+  EXPECT_EQ(output, std::vector<char>(bytes, 0));
+  EXPECT_EQ(node_[1].peer_that_uses(1), -1);
 }
 
 /// Of two nodes, where this rank's thread drives the queues; it copies as soon as rank 1 says so.

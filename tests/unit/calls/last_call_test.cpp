@@ -76,14 +76,6 @@ TEST_F(LastCall, IsFollowedByNoneOnAnyRank) {
   }
 }
 
-TEST_F(LastCall, IsFollowedByNoneThatIsBegunAhead) {
-  come_to(last_call + 1);
-  Call call;
-  call.sequence = last_call + 1;
-  call.text = "a call";
-  EXPECT_EQ(ranks_[0].executor.calls().begin_if_free(call).status().code(), Code::invalid_usage);
-}
-
 TEST(LargestValue, IsWhatProgramsMayHave) {
   const topology::Cluster cluster = topology::Cluster::uniform(1, 2);
   const auto queued = [&](const plan::RankPlan& plan) {

@@ -193,7 +193,7 @@ plan::Plan everywhere(const Cluster& cluster, Build build) {
 
 void expect_alltoalls_to_end(const Cluster& cluster, const Exchange& exchange, const Parameters& parameters,
                              std::mt19937_64& random) {
-  for (const Algorithm algorithm : {Algorithm::flat, Algorithm::two_stage}) {
+  for (const Algorithm algorithm : all_algorithms) {
     SCOPED_TRACE(fmt::format("{} on {}: {}", to_string(algorithm), tests::shape_text(cluster),
                              tests::text_of(parameters)));
     expect_an_end(build_alltoall_everywhere(algorithm, cluster, exchange, parameters), random);

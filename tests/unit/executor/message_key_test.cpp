@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/executor/node_calls.hpp"
+
 namespace epccl::runtime {
 namespace {
 
@@ -28,6 +30,13 @@ TEST(MeaningOf, TellsCallsApartThatMoveAsManyBytes) {
         alike += meaning_of(texts[a]) == meaning_of(texts[b]);
   }
   EXPECT_LT(alike * 5000, pairs) << alike << " of " << pairs;  // one in 16383 is to be expected
+}
+
+// Ranks may run libraries that other compilers have built.
+TEST(SignatureOf, IsTheSameWhereverTheLibraryWasBuilt) {
+  EXPECT_EQ(signature_of(""), 0xcbf29ce484222325u);
+  EXPECT_EQ(signature_of("a"), 0xaf63dc4c8601ec8du);
+  EXPECT_EQ(signature_of("foobar"), 0x85944171f73967e9u);
 }
 
 TEST(MeaningOf, IsNeverThatOfNothing) {

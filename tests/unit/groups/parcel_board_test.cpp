@@ -1,5 +1,6 @@
 // A parcel is withdrawn or taken up, never both, however origin and carrier meet at it.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <random>
@@ -51,6 +52,42 @@ TEST(ParcelSlot, IsWithdrawnOrTakenUpNeverBoth) {
   carrier.join();
   for (uint32_t parcel = 0; parcel < parcels; ++parcel)
     ASSERT_EQ(withdrawn[parcel] + taken[parcel], 1) << "parcel " << parcel;
+}
+
+/// Memory as a segment's: zero, and only there where it is touched.
+class BoardMemory {
+ public:
+  explicit BoardMemory(uint64_t bytes)
+      : bytes_(bytes),
+        base_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                   0)) {}
+  ~BoardMemory() { munmap(base_, bytes_); }
+  BoardMemory(const BoardMemory&) = delete;
+  BoardMemory& operator=(const BoardMemory&) = delete;
+  std::byte* base() const { return static_cast<std::byte*>(base_); }
+
+ private:
+  const uint64_t bytes_;
+  void* const base_;
+};
+
+// More than there are bits in a word.
+TEST(ParcelBoard, TellsTheCarrierWhichOfManyRanksHasLaidOutAParcel) {
+  constexpr int ranks = 100, nodes = 2, carrier = 3;
+  const BoardMemory memory(ParcelBoard::bytes(ranks, nodes));
+  ParcelBoard at_carrier(memory.base(), ranks, nodes, carrier);
+  for (const int origin : {0, 6, 63, 64, 70, 99}) {
+    ParcelBoard(memory.base(), ranks, nodes, origin).lay_out(carrier, 1);
+    LocalMask only_it{};
+    only_it[static_cast<size_t>(origin) / 64] = uint64_t{1} << (origin % 64);
+    EXPECT_EQ(at_carrier.collect(), only_it) << "rank " << origin;
+    EXPECT_TRUE(ParcelBoard::take_up(at_carrier.slot(origin, carrier, 1)));
+  }
+}
+
+TEST(ParcelBoard, IsNoneWhereItWouldTakeTooMuchMemory) {
+  EXPECT_GT(ParcelBoard::bytes(8, 64), 0U);
+  EXPECT_EQ(ParcelBoard::bytes(node_max_ranks, 64), 0U);
 }
 
 }  // namespace

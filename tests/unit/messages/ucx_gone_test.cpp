@@ -40,5 +40,37 @@ TEST(UcxMessages, ThatWereSentArriveThoughTheSenderIsGone) {
   receive_late(fabric, messages);
 }
 
+// Its buffer is the caller's again: not even a message that is like the one it waited for comes into it.
+TEST(UcxReceives, ThatFailedLeaveTheirBuffersAlone) {
+  Fabric<Ucx> fabric(2);
+  for (const int source : {0, 1}) {
+    Message hello(source, 1 - source, 0, 10);
+    ASSERT_TRUE(hello.recv(fabric).ok());
+    ASSERT_TRUE(hello.send(fabric).ok());
+    ASSERT_TRUE(fabric.finish(hello.receiving));
+  }
+  Message waited_for(1, 0, 7, 100);
+  ASSERT_TRUE(waited_for.recv(fabric).ok());
+  fabric.destroy(1);
+  ASSERT_TRUE(fabric.finish(waited_for.receiving));
+  ASSERT_EQ(waited_for.receiving.state, Completion::State::failed);
+
+  const auto lookup = [&](int) -> Result<std::vector<std::byte>> { return fabric[0].address(); };
+  auto another = PatientUcx::create(1, 2, lookup);
+  ASSERT_TRUE(another.ok()) << another.status().message();
+  ASSERT_TRUE(
+      (*another)
+          ->send(0, waited_for.key, waited_for.sent.data(), waited_for.sent.size(), waited_for.sending)
+          .ok());
+  std::atomic<bool> arrived = false;
+  std::thread leaving([&arrived, sender = std::move(another).value()]() mutable {
+    sender.reset();
+    arrived = true;
+  });
+  EXPECT_TRUE(fabric.drive_until([&] { return arrived.load(); }));
+  leaving.join();
+  EXPECT_EQ(std::ranges::count(waited_for.received, 0xee), std::ssize(waited_for.received));
+}
+
 }  // namespace
 }  // namespace epccl::transports

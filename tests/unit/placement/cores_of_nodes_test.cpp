@@ -1,4 +1,4 @@
-// How many cores the cost model takes a node's ranks to have.
+// How many cores the cost model takes a node's ranks to have, and how fast it takes their links to be.
 #include <gtest/gtest.h>
 
 #include "runtime/comm/rank_info.hpp"
@@ -36,6 +36,19 @@ TEST(CoresOfNodes, AreThoseOfTheNodeWithTheFewest) {
 
 TEST(CoresOfNodes, OfASetThatSomeMayUseLessOfAreTheFewest) {
   EXPECT_EQ(cores({4}, {on_cores(1, 4), on_cores(1, 2), on_cores(1, 4), on_cores(1, 4)}), 2);
+}
+
+double link_rate(const std::vector<double>& rates) {
+  std::vector<RankInfo> infos(rates.size());
+  for (size_t rank = 0; rank < rates.size(); ++rank) infos[rank].link_rate = rates[rank];
+  const auto cluster = topology::Cluster::from_sizes(std::vector(rates.size(), 1));
+  return cost_parameters(infos, cluster).link_rate;
+}
+
+TEST(LinkRate, IsThatOfTheSlowestThatIsKnown) {
+  EXPECT_EQ(link_rate({25e9, 12.5e9, 50e9}), 12.5e9);
+  EXPECT_EQ(link_rate({12.5e9, 25e9}), 12.5e9);
+  EXPECT_EQ(link_rate({0, 25e9, 0}), 25e9) << "0: a rank does not know";
 }
 
 }  // namespace

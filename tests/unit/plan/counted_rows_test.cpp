@@ -64,6 +64,19 @@ TEST(CountedRows, AreRefusedWithoutTheCount) {
   EXPECT_TRUE(refused(plan, expected_for(2), {"as many rows as count 1 says, but there are only 1 counts"}));
 }
 
+// Copies have a stride, and nothing fits them to other tables.
+TEST(CountedRows, AreNotThoseOfACopy) {
+  SmallTables tables;
+  tables.count(1);
+  SmallPlan small({1});
+  small[0].use_tables(tables.share());
+  small[0].copy(0, small[0].input(0), small[0].output(0), row);
+  Plan plan = small.take();
+  plan.ranks[0].steps[0].count = 0;
+  EXPECT_TRUE(refused(plan, {{0, 0, 0, 0, row}},
+                      {"rank 0 step 0", "is a copy whose rows are counted by the tables"}));
+}
+
 TEST(CountedRows, ThatDifferOnTheTwoEndsOfAMessageAreRefused) {
   Plan plan = plan_for(2);
   plan.ranks[0] = plan_for(3).ranks[0];

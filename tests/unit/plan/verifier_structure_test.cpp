@@ -151,10 +151,12 @@ TEST(Form, CopiesCopySomething) {
 
 TEST(Form, RowsDoNotOverlapInTheDestination) {
   Step step = copy_step({0, Buffer::input, 0}, {0, Buffer::output, 0}, 4);
-  step.rows = 3;
   step.source_stride = 4;
   step.destination_stride = 3;
-  EXPECT_TRUE(malformed(step, "rows of 4 bytes, 3 bytes apart"));
+  for (const uint32_t rows : {2, 3}) {
+    step.rows = rows;
+    EXPECT_TRUE(malformed(step, "rows of 4 bytes, 3 bytes apart")) << rows << " rows";
+  }
 }
 
 TEST(Form, MessagesLeaveTheNode) {
