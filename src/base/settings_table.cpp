@@ -15,8 +15,8 @@ const std::vector<Entry>& table() {
        "it gives up "
        "with an error that names the peer. A machine that answers nothing at all is given up after about "
        "three "
-       "quarters of it. In a collective time in which the process itself was stopped, as a suspended job's, "
-       "does not count."},
+       "quarters of it. Within a call time does not count in which the process itself did not run, as that "
+       "of a suspended job."},
       {"EPCCL_WAIT_WARNING", "60", "seconds",
        "A rank that has waited so long for others, in joining or in a collective, says at WARN for whom, and "
        "what is known of them; again whenever it has been twice as long. 0: it says nothing before it gives "
@@ -289,7 +289,8 @@ const std::vector<Entry>& table() {
        "machine remembers of it "
        "(NFS's acdirmin). Jobs that their launcher tells apart (by Slurm's step, Open MPI's, PMIx's, PALS's "
        "or Flux's number, torchrun's "
-       "`--rdzv-id`), or EPCCL_JOB_KEY, do not meet in one directory; those of MPICH in one allocation, and "
+       "`--rdzv-id`, where it is given), or EPCCL_JOB_KEY, do not meet in one directory; those of MPICH in "
+       "one allocation, and "
        "ranks that are started by "
        "hand, need one for each job. Unset, and without MASTER_ADDR and MASTER_PORT, ranks of one machine "
        "meet by what their launcher "
@@ -308,7 +309,9 @@ const std::vector<Entry>& table() {
        "any address of its machine, where "
        "the others know that by a name). Equal on all ranks and known to nobody else, it keeps other users "
        "of "
-       "the network out."},
+       "the network out. Long and random (`openssl rand -hex 16`): files in EPCCL_STORE are named after a "
+       "hash of it, "
+       "and what rank 0 hands out is encrypted with one."},
   };
   return rows;
 }

@@ -91,8 +91,7 @@ TEST(Alltoallv, IsRightForRandomCountsWithZeros) {
         if (!check(cluster, parameters).ok()) continue;
         const auto exchange =
             Exchange::packed(cluster.ranks(), tests::random_counts(cluster.ranks(), 60, random));
-        for (const Algorithm algorithm : all_algorithms)
-          prove(algorithm, cluster, exchange, parameters);
+        for (const Algorithm algorithm : all_algorithms) prove(algorithm, cluster, exchange, parameters);
       }
 }
 

@@ -58,14 +58,17 @@ Finding launcher(const PreflightFacts& facts) {
                            : "none started this process: how ranks of several nodes would meet is "
                              "seen where it starts this, too (srun epccl-topo --check ...)");
   const std::string by = fmt::format("started by {}", *facts.launcher);
-  if (facts.alone) return fine(topic, by);
-  if (!facts.meeting_place.ok())
-    return {Verdict::stops, topic, fmt::format("{}; {}", by, facts.meeting_place.status().message()),
+  const std::string doubt = facts.contradiction.empty() ? "" : "; but " + facts.contradiction;
+  if (!facts.alone && !facts.meeting_place.ok())
+    return {Verdict::stops, topic, fmt::format("{}{}; {}", by, doubt, facts.meeting_place.status().message()),
             "README.md, Several nodes"};
-  const std::string found = fmt::format("{}; ranks meet at {}", by, *facts.meeting_place);
-  if (facts.meeting_doubt.empty()) return fine(topic, found);
-  return {Verdict::hurts, topic, fmt::format("{}; but {}", found, facts.meeting_doubt),
-          "only where addresses are translated between nodes may it stay so"};
+  const std::string found =
+      (facts.alone ? by : fmt::format("{}; ranks meet at {}", by, *facts.meeting_place)) + doubt;
+  if (!facts.alone && !facts.meeting_doubt.empty())
+    return {Verdict::hurts, topic, fmt::format("{}; but {}", found, facts.meeting_doubt),
+            "only where addresses are translated between nodes may it stay so"};
+  if (doubt.empty()) return fine(topic, found);
+  return {Verdict::hurts, topic, found, "only where a torchrun in each task has set them may it stay so"};
 }
 
 Finding network(const PreflightFacts& facts) {
@@ -287,7 +290,7 @@ const char* to_string(Verdict verdict) {
 std::vector<Finding> judge(const PreflightFacts& facts) {
   // What the library would take depends on them.
   if (!facts.settings.ok())
-    return {settings(facts),      address(facts), host_name(facts), shared_memory(facts),
+    return {settings(facts),      address(facts), host_name(facts), launcher(facts), shared_memory(facts),
             shm_directory(facts), device(facts),  ranks(facts),     cores(facts)};
   std::vector<Finding> findings{
       settings(facts),      network(facts),     address(facts),       host_name(facts), launcher(facts),

@@ -36,6 +36,7 @@ struct PreflightFacts {
   // What started this process, as ranks would be.
   Result<std::string> launcher = std::string();  // "slurm, as rank 1 of 8"; "": nothing; or what is wrong
   bool alone = false;                            // as the only rank
+  std::string contradiction;                     // what speaks against that rank; ""
   Result<std::string> meeting_place = std::string();  // of such ranks, or why they cannot meet
   std::string meeting_doubt;                          // why they may not find rank 0; ""
 

@@ -151,6 +151,7 @@ void gather_launcher(PreflightFacts& facts) {
   const runtime::LaunchEnv& env = **found;
   facts.launcher = fmt::format("{}, as rank {} of {}", env.launcher, env.rank, env.ranks);
   facts.alone = env.ranks == 1;
+  facts.contradiction = env.contradiction;
   const auto place = runtime::meeting_place(env);
   if (!place.ok()) {
     facts.meeting_place = place.status();

@@ -18,7 +18,8 @@ namespace epccl::runtime {
 ///   rank r: takes an answer to its own nonce only (an older one is a dead job's), and removes it
 ///   rank 0: is done when every answer was taken
 ///
-/// Where `job` is not empty the names have it behind "ask." and "id.": jobs with one directory do not meet.
+/// Where `job` is not empty the names have it behind "ask." and "id.": jobs with one directory do not meet. Whoever may read the
+/// directory sees these names.
 /// Files appear by rename, whole, readable by the user only.
 struct IdStore {
   std::string directory;

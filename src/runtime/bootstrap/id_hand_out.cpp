@@ -204,8 +204,7 @@ class Counter {
 /// Where rank 0 listens for those who know it as `host`: at that address, where it is written as one, or at localhost. A
 /// name may mean another address here than elsewhere (Debian's hosts file has 127.0.1.1 beside a machine's own name), or
 /// several: then at any address, as where the one that is written is not this machine's own (behind a translated address).
-Result<std::vector<net::Endpoint>> places_to_listen(const std::string& host) {
-  EPCCL_ASSIGN(std::vector<net::Endpoint> places, net::resolve(host, 0));
+std::vector<net::Endpoint> places_to_listen(const std::string& host, std::vector<net::Endpoint> places) {
   if (net::means_loopback(host)) return places;
   if (!net::is_literal(host)) places.clear();
   net::Endpoint any;
@@ -215,9 +214,17 @@ Result<std::vector<net::Endpoint>> places_to_listen(const std::string& host) {
   return places;
 }
 
+/// Why nobody may find rank 0, which is here and known as `host`, of these addresses; else "".
+std::string doubt_about(const std::string& host, const std::vector<net::Endpoint>& addresses) {
+  if (std::ranges::any_of(addresses, net::is_of_this_machine)) return "";
+  const std::string address = addresses.front().host();
+  return fmt::format("{}{} is no address of this machine, where rank 0 is: name the host of rank 0", host,
+                     address == host ? "" : fmt::format(" ({})", address));
+}
+
 /// Listens at the first port that is free there.
-Result<UniqueFd> open_counter(const IdHandOut& hand_out) {
-  EPCCL_ASSIGN(const std::vector<net::Endpoint> places, places_to_listen(hand_out.host));
+Result<UniqueFd> open_counter(const IdHandOut& hand_out, const std::vector<net::Endpoint>& addresses) {
+  const std::vector<net::Endpoint> places = places_to_listen(hand_out.host, addresses);
   Status last;
   const double deadline = now_seconds() + free_port_patience;
   do {
@@ -266,12 +273,14 @@ Result<Taken> fetch(const net::Endpoint& at, const Key& key, int rank, double de
 
 Status IdHandOut::give(const UniqueId& id, int ranks, double timeout) const {
   EPCCL_TRY(start_crypto());
-  EPCCL_ASSIGN(const UniqueFd listener, open_counter(*this));
+  // Once: while a name server is asked, which may be dead by now, nobody is served.
+  EPCCL_ASSIGN(const std::vector<net::Endpoint> addresses, net::resolve(host, 0));
+  EPCCL_ASSIGN(const UniqueFd listener, open_counter(*this, addresses));
   const double deadline = now_seconds() + timeout;
   Counter counter(id, derive_key(identity), ranks);
   Overdue overdue(0, timeout);
   const auto missing = [&] {
-    const std::string doubt = doubt_about_host();
+    const std::string doubt = doubt_about(host, addresses);
     return fmt::format("missing: {}{}{}", counter.missing(), doubt.empty() ? "" : "; ", doubt);
   };
   while (counter.left() > 0 && now_seconds() < deadline) {
@@ -286,10 +295,7 @@ Status IdHandOut::give(const UniqueId& id, int ranks, double timeout) const {
 
 std::string IdHandOut::doubt_about_host() const {
   const auto addresses = net::resolve(host, 0);
-  if (!addresses.ok() || std::ranges::any_of(*addresses, net::is_of_this_machine)) return "";
-  const std::string address = addresses->front().host();
-  return fmt::format("{}{} is no address of this machine, where rank 0 is: name the host of rank 0", host,
-                     address == host ? "" : fmt::format(" ({})", address));
+  return addresses.ok() ? doubt_about(host, *addresses) : "";
 }
 
 Result<UniqueId> IdHandOut::take(int rank, double timeout) const {

@@ -154,20 +154,29 @@ Status serve(int directory, const UniqueId& id, const Names& names, int rank, Se
   return {};
 }
 
-/// What else is asked for there, for a rank that nobody met.
+/// What else is asked for there, for a rank that nobody met: the youngest, since what a killed job leaves in a store stays. How old a
+/// file may be to count is not said: clocks of servers differ.
 std::string others_in(const IdStore& store, const Names& names) {
   std::error_code ended;
   const std::string own = names.ask(0);
   const std::string ours = own.substr(0, own.rfind('.') + 1);
+  std::string youngest;
+  std::filesystem::file_time_type its_time;
   for (std::filesystem::directory_iterator each(store.directory, ended), end; !ended && each != end;
        each.increment(ended)) {
     const std::string name = each->path().filename();
-    if (name.starts_with("ask.") && !name.starts_with(ours))
-      return fmt::format(
-          "; {} is there, and not one of {}*: of another job, or of ranks that count communicators otherwise",
-          name, ours);
+    if (!name.starts_with("ask.") || name.starts_with(ours)) continue;
+    std::error_code gone;
+    const auto time = each->last_write_time(gone);
+    if (gone || (!youngest.empty() && time <= its_time)) continue;
+    youngest = name;
+    its_time = time;
   }
-  return "";
+  if (youngest.empty()) return "";
+  return fmt::format(
+      "; {} is there, and not one of {}*: of another job (perhaps left by one that was killed), or of ranks "
+      "that count communicators otherwise",
+      youngest, ours);
 }
 
 std::string missing_in(const std::vector<Served>& served) {

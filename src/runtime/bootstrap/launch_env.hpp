@@ -41,7 +41,8 @@ struct MeetingPlace {
   std::string doubt;  // why others may not find rank 0, where this is it; else ""
 };
 
-/// Where that would be, as far as can be seen without the others; an error is one that all this would end with. For those who want to
+/// Where that would be, as far as can be seen without the others; an error is one that all this would end with (the directory that
+/// ranks of one node make is not made: only whether its folder lets this user). For those who want to
 /// know beforehand.
 Result<MeetingPlace> meeting_place(const LaunchEnv& env);
 

@@ -20,10 +20,12 @@ namespace {
 
 // What each launcher gives to all ranks of one job alike, whatever brought them to their nodes, and to another job otherwise. Of the
 // variables of a batch system that is so where its own launcher started the ranks, or one that sends its environment to all of them
-// (Hydra does). mpirun and prterun fork the ranks of their own node and have others started by srun, ssh or a batch system's way: some
+// (Hydra does, unless it is told -genvnone). mpirun and prterun fork the ranks of their own node and have others started by srun, ssh or a batch system's way: some
 // ranks have SLURM_STEP_ID then, or SLURM_JOB_ID, or PBS_JOBID, and some have not. The same goes for ranks with torchrun's variables,
 // and for those that are started by hand.
 constexpr const char* ids_by_torch[] = {"TORCHELASTIC_RUN_ID"};
+// What that is without --rdzv-id: in all such jobs. MASTER_ADDR tells more of these apart, but is on each node what was typed there.
+constexpr std::string_view no_id_by_torch = "none";
 // Open MPI makes its job's number of its host's name and its process's, which containers have in common; its key for transports is
 // random.
 constexpr const char* ids_by_openmpi[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
@@ -122,15 +124,22 @@ Result<std::string> launcher_process(std::span<const std::string_view> wanted) {
   return error(Code::invalid_usage, "above it are only {}", fmt::join(seen, ", "));
 }
 
+/// Whether it says something: what is set but empty does not, here as in launch_env.cpp.
+bool is_id(const char* variable) {
+  return is_set(variable) &&
+         !(variable == std::string_view(ids_by_torch[0]) && std::getenv(variable) == no_id_by_torch);
+}
+
 std::string with_variables(std::string text, std::span<const char* const> variables) {
   for (const char* name : variables) {
-    if (const char* value = std::getenv(name)) text += fmt::format(", {}={}", name, value);
+    if (is_id(name)) text += fmt::format(", {}={}", name, std::getenv(name));
   }
   return text;
 }
 
 /// Whether the ranks are the tasks of the Slurm step that this process is of: as many there are of them. A job of several steps, or of
-/// steps whose tasks start ranks (torchrun), has more ranks than one of these has tasks.
+/// steps whose tasks start ranks (torchrun), has more ranks than one of these has tasks. That SLURM_PROCID is the rank is not asked for:
+/// a torchrun in each task may number them otherwise, some as the tasks and some not, and all ranks must come to one answer.
 bool are_a_step(const LaunchEnv& env) {
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return tasks != nullptr && tasks == std::to_string(env.ranks);
@@ -174,6 +183,13 @@ Result<std::string> local_job_identity(const LaunchEnv& env) {
 std::string job_identity(const LaunchEnv& env) {
   return fmt::format("user {}, {} ranks by {}{}, key {}", geteuid(), env.ranks, env.launcher, ids_of_job(env),
                      settings::get("EPCCL_JOB_KEY"));
+}
+
+std::string step_of_job(const LaunchEnv& env) {
+  if (!traces_of(env).may_be_a_step || !are_a_step(env) || !is_set("SLURM_JOB_ID") ||
+      !is_set("SLURM_STEP_ID"))
+    return "";
+  return fmt::format("step {} of Slurm's job {}", std::getenv("SLURM_STEP_ID"), std::getenv("SLURM_JOB_ID"));
 }
 
 bool is_told_apart(const LaunchEnv& env) {

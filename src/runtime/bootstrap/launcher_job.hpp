@@ -15,9 +15,12 @@ namespace epccl::runtime {
 /// for. A parent that is no launcher (a shell, a daemon, the first process of a container) may have started several jobs.
 Result<std::string> local_job_identity(const LaunchEnv& env);
 
-/// Text that is equal on all ranks of one job on any number of machines: user, number of ranks, EPCCL_JOB_KEY, and those ids of the
-/// job that its launcher gives to every rank alike. What only some ranks inherit is not in it.
+/// Text that is equal on all ranks of one job on any number of machines: user, number of ranks, launcher, EPCCL_JOB_KEY, and those ids
+/// of the job that its launcher gives to every rank alike. What only some ranks inherit is not in it.
 std::string job_identity(const LaunchEnv& env);
+
+/// The step of Slurm's that is among these ids, for messages; "" where none is.
+std::string step_of_job(const LaunchEnv& env);
 
 /// Whether such an id, or the key, is there: else job_identity() is that of any job of this user by that launcher and with as many ranks.
 bool is_told_apart(const LaunchEnv& env);

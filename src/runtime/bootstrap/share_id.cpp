@@ -1,9 +1,11 @@
 // Chooses how the id of rank 0 reaches the other ranks; see launch_env.hpp.
+#include <fcntl.h>
 #include <sodium.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <optional>
 #include <variant>
@@ -87,6 +89,13 @@ Result<Way> choose(const LaunchEnv& env, int attempt) {
       fmt::format("{}/{}{}", temporary_folder(), start_of_private_names(), short_hash(identity)), true, ""});
 }
 
+/// A wrong guess about either is seen only by who is told of it.
+std::string what_to_doubt(const LaunchEnv& env) {
+  const std::string step = step_of_job(env);
+  return fmt::format("{}{}{}{}", step.empty() ? "" : "; taken for a job of ", step,
+                     env.contradiction.empty() ? "" : "; ", env.contradiction);
+}
+
 // What rank 0 gives that has none.
 constexpr UniqueId no_id{};
 constexpr double longest_bad_news = 5;  // seconds that it waits for others to come for that
@@ -122,13 +131,18 @@ Result<UniqueId> share(const LaunchEnv& env, const Way& way, double timeout, int
 
 Result<UniqueId> share_unique_id(const LaunchEnv& env, double timeout, int attempt) {
   EPCCL_TRY(start_crypto());
-  if (env.ranks == 1) return create_unique_id();
+  if (env.ranks == 1) {
+    // It may be so: a torchrun of one, in a task of several.
+    if (!env.contradiction.empty())
+      log::warn(log::init, env.rank, "this process is a job of one rank: {}", env.contradiction);
+    return create_unique_id();
+  }
   EPCCL_ASSIGN(const Way way, choose(env, attempt));
   if (!env.contradiction.empty()) log::info(log::init, env.rank, "rank {}: {}", env.rank, env.contradiction);
   Result<UniqueId> id = share(env, way, timeout, attempt);
   const Status& why = id.status();
-  if (id.ok() || why.reason() != Reason::timeout || env.contradiction.empty()) return id;
-  return error(why.code(), why.reason(), "{}; {}", why.message(), env.contradiction);
+  if (id.ok() || why.reason() != Reason::timeout) return id;
+  return error(why.code(), why.reason(), "{}{}", why.message(), what_to_doubt(env));
 }
 
 Result<MeetingPlace> meeting_place(const LaunchEnv& env) {
@@ -137,6 +151,9 @@ Result<MeetingPlace> meeting_place(const LaunchEnv& env) {
   EPCCL_ASSIGN(const Way way, choose(env, 0));
   if (const auto* store = std::get_if<IdStore>(&way)) {
     if (!store->create) EPCCL_TRY(store->look());
+    const std::string folder = temporary_folder();
+    if (store->create && faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+      return system_error(errno, fmt::format("making a directory in {} (TMPDIR)", folder));
     return MeetingPlace{"directory " + store->directory, ""};
   }
   const auto& hand_out = std::get<IdHandOut>(way);

@@ -20,7 +20,7 @@ namespace epccl::runtime::wire {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr uint32_t protocol_version = 13;
+inline constexpr uint32_t protocol_version = 14;
 inline constexpr size_t max_frame_of_stranger = 512;           // until a connection has proved itself
 inline constexpr size_t max_frame_of_rank = size_t{64} << 20;  // what a rank may send at once
 inline constexpr size_t max_gathered = size_t{512} << 20;      // all ranks' blobs of one allgather

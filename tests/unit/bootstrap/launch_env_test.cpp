@@ -6,6 +6,7 @@
 
 #include "../base/environment.hpp"
 #include "ranks.hpp"
+#include "runtime/bootstrap/ancestors.hpp"
 
 namespace epccl::test {
 namespace {
@@ -165,6 +166,7 @@ TEST_F(Launch, RankThatAllTasksHaveIsDoubted) {
 
 // A task that submits a script (sbatch) passes its variables on to it.
 TEST_F(Launch, BatchScriptHasItsVariablesFromTheTaskThatSubmittedIt) {
+  if (!proc_has_our_numbers()) GTEST_SKIP() << "/proc is not that of this process's PID namespace";
   set({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "3"}});
   constexpr const char* below =
       "EPCCL_TEST_BELOW_SLURM";  // this test again, below a process that is called so

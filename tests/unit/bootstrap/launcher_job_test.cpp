@@ -12,6 +12,7 @@
 
 #include "../base/environment.hpp"
 #include "ranks.hpp"
+#include "runtime/bootstrap/ancestors.hpp"
 
 namespace epccl::test {
 namespace {
@@ -113,6 +114,7 @@ class LauncherJob : public testing::Test {
 };
 
 TEST_F(LauncherJob, IsThatOfTheLaunchersProcess) {
+  if (!proc_has_our_numbers()) GTEST_SKIP() << "/proc is not that of this process's PID namespace";
   const auto ours = below({hydra}), theirs = below({hydra});
   ASSERT_EQ(ours.size(), 2u);
   ASSERT_EQ(theirs.size(), 2u);
@@ -123,6 +125,7 @@ TEST_F(LauncherJob, IsThatOfTheLaunchersProcess) {
 }
 
 TEST_F(LauncherJob, IsThatOfALauncherBehindAShell) {
+  if (!proc_has_our_numbers()) GTEST_SKIP() << "/proc is not that of this process's PID namespace";
   const auto ranks = below({.name = hydra, .shell_between = true});
   ASSERT_EQ(ranks.size(), 2u);
   EXPECT_EQ(ranks[0], ranks[1]);
@@ -131,6 +134,7 @@ TEST_F(LauncherJob, IsThatOfALauncherBehindAShell) {
 
 // A shell, or whatever else starts programs, may have started several jobs.
 TEST_F(LauncherJob, IsNotThatOfJustAnyParent) {
+  if (!proc_has_our_numbers()) GTEST_SKIP() << "/proc is not that of this process's PID namespace";
   const auto ranks = below({"bash"});
   ASSERT_EQ(ranks.size(), 2u);
   for (const char* part :
@@ -243,6 +247,33 @@ TEST_F(LauncherJob, OfTasksOfOneStepIsThatStep) {
     EXPECT_NE(first, second) << launcher;
     EXPECT_NE(job_identity(env(launcher)), second) << launcher;
   }
+}
+
+// A torchrun in each task may number them otherwise, some of them as the tasks: all must say the same of their job.
+TEST_F(LauncherJob, OfTasksThatAreNumberedOtherwiseIsThatStep) {
+  environment_.set("SLURM_STEP_NUM_TASKS", "2");
+  environment_.set("SLURM_JOB_ID", "7");
+  environment_.set("SLURM_STEP_ID", "0");
+  environment_.set("SLURM_PROCID", "1");
+  EXPECT_EQ(job_identity(env("torchrun", 0)), job_identity(env("torchrun", 1)));
+  EXPECT_TRUE(is_told_apart(env("torchrun", 0)));
+}
+
+TEST_F(LauncherJob, IsNotToldApartByWhatIsSetButEmpty) {
+  const std::string bare = job_identity(env("pmi"));
+  environment_.set("PMI_JOBID", "");
+  EXPECT_FALSE(is_told_apart(env("pmi")));
+  EXPECT_EQ(job_identity(env("pmi")), bare);
+}
+
+// What torchrun calls every job without --rdzv-id.
+TEST_F(LauncherJob, IsNotToldApartByTheRunIdNone) {
+  const std::string bare = job_identity(env("torchrun"));
+  environment_.set("TORCHELASTIC_RUN_ID", "none");
+  EXPECT_FALSE(is_told_apart(env("torchrun")));
+  EXPECT_EQ(job_identity(env("torchrun")), bare);
+  environment_.set("TORCHELASTIC_RUN_ID", "nonesuch");
+  EXPECT_TRUE(is_told_apart(env("torchrun")));
 }
 
 TEST_F(LauncherJob, IsToldApartByAKey) {

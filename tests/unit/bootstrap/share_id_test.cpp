@@ -11,13 +11,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../base/environment.hpp"
 #include "base/clock.hpp"
-#include "ranks.hpp"
 #include "runtime/bootstrap/id_exchange.hpp"
-#include "runtime/bootstrap/launch_env.hpp"
 #include "runtime/bootstrap/old_stores.hpp"
-#include "runtime/bootstrap/rendezvous.hpp"
+#include "share_id.hpp"
 #include "taken_port.hpp"
 
 namespace epccl::test {
@@ -25,69 +22,6 @@ namespace {
 
 using namespace runtime;
 namespace fs = std::filesystem;
-
-class ShareId : public testing::Test {
- protected:
-  ShareId() {
-    std::string pattern = testing::TempDir() + "storeXXXXXX";
-    directory_ = mkdtemp(pattern.data());
-    environment_.set("TMPDIR", directory_);
-    environment_.set("EPCCL_SOCKET_IFNAME", "lo");
-    environment_.set("PMIX_NAMESPACE", directory_);
-    for (const char* name : {"EPCCL_STORE", "EPCCL_COMM_ID", "EPCCL_MASTER_PORT", "EPCCL_JOB_KEY", "HOME"})
-      environment_.unset(name);
-  }
-  ~ShareId() override { fs::remove_all(directory_); }
-
-  /// All ranks share an id, and it works.
-  void expect_shared(int ranks, const std::string& rendezvous = "", int attempt = 0) {
-    std::vector<UniqueId> ids(static_cast<size_t>(ranks));
-    on_ranks(ranks, [&](int rank) {
-      const auto id = share_unique_id(env(rank, ranks, rendezvous), patience, attempt);
-      ASSERT_TRUE(id.ok()) << "rank " << rank << ": " << id.status().message();
-      ids[static_cast<size_t>(rank)] = *id;
-    });
-    for (const UniqueId& id : ids) EXPECT_EQ(id.bytes, ids[0].bytes);
-    EXPECT_TRUE(decode(ids[0]).ok());
-  }
-  static LaunchEnv env(int rank, int ranks, const std::string& rendezvous = "") {
-    LaunchEnv out;
-    out.launcher = "pmix";
-    out.rank = rank;
-    out.ranks = ranks;
-    out.rendezvous = rendezvous;
-    return out;
-  }
-  /// A port such that it and its neighbours are probably free. An odd one: the kernel gives listeners odd ports, and those who
-  /// connect even ones while there are any.
-  static uint16_t quiet_port() {
-    net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
-    return net::listen_at(at).ok() ? static_cast<uint16_t>((at.port - 9) | 1) : uint16_t{40001};
-  }
-
-  /// Somebody else may take one of them meanwhile.
-  static std::vector<uint16_t> quiet_ports() {
-    std::vector<uint16_t> ports;
-    for (uint16_t port = quiet_port(); ports.size() < 5; port = static_cast<uint16_t>(port + 2))
-      ports.push_back(port);
-    return ports;
-  }
-
-  /// Listens at a port that is free, `distance` behind a quiet one.
-  static Result<UniqueFd> take_a_port(net::Endpoint& at, uint16_t distance) {
-    Result<UniqueFd> taken = error(Code::internal_error, "never tried");
-    // Somebody's connection may have it at this moment.
-    for (int tries = 0; !taken.ok() && tries < 20; ++tries) {
-      at = net::resolve("127.0.0.1", quiet_port())->front();
-      at.port = static_cast<uint16_t>(at.port + distance);
-      taken = net::listen_at(at);
-    }
-    return taken;
-  }
-
-  std::string directory_;
-  Environment environment_;
-};
 
 TEST_F(ShareId, OneRankNeedsNobody) {
   EXPECT_TRUE(share_unique_id(env(0, 1), 1).ok());
@@ -185,7 +119,7 @@ TEST_F(ShareId, StoreThatIsNotThereIsAnError) {
 TEST_F(ShareId, FilesAreForTheUserOnly) {
   environment_.unset("PMIX_NAMESPACE");  // the files have no mark of the job then
   environment_.set("EPCCL_STORE", directory_);
-  std::jthread asking([&] { EXPECT_FALSE(share_unique_id(env(1, 2), 10).ok()); });
+  std::jthread asking([&] { EXPECT_FALSE(share_unique_id(env(1, 2), 1).ok()); });
   const double deadline = now_seconds() + patience;
   const fs::path ask = directory_ + "/ask.0.1";
   while (!fs::exists(ask) && now_seconds() < deadline) usleep(1000);
@@ -210,14 +144,6 @@ TEST_F(ShareId, AnAnswerThatNobodyTakesIsTakenBackAndItsRendezvousEnds) {
   const double deadline = now_seconds() + patience;
   while (threads() != before && now_seconds() < deadline) usleep(1000);
   EXPECT_EQ(threads(), before);
-}
-
-TEST_F(ShareId, MissingRanksAreNamed) {
-  environment_.set("EPCCL_STORE", directory_);
-  const auto id = share_unique_id(env(0, 3), 0.3);
-  ASSERT_FALSE(id.ok());
-  EXPECT_CONTAINS(id.status().message(), "1 of 3 ranks came");
-  EXPECT_CONTAINS(id.status().message(), "missing: 1, 2");
 }
 
 TEST_F(ShareId, ThatRankZeroCannotMakeIsToldToTheOthersBeforeTheirTimeIsUp) {
@@ -398,35 +324,6 @@ TEST_F(ShareId, RankZeroThatIsKnownByNameIsReachedAtAnyOfItsAddresses) {
   EXPECT_TRUE(taken.ok()) << taken.status().message();
 }
 
-TEST_F(ShareId, WhyNobodyAnsweredIsTold) {
-  const TakenPort silent;
-  const IdHandOut nobody{"127.0.0.1", {silent.endpoint().port}, "our job"};
-  const auto taken = nobody.take(1, 0.1);
-  ASSERT_FALSE(taken.ok());
-  EXPECT_CONTAINS(taken.status().message(), "Connection refused");
-}
-
-TEST_F(ShareId, DirectoryThatCannotBeWrittenIsNamed) {
-  const auto taken = IdStore{"/proc", false}.take(1, 0, 0.1);
-  ASSERT_FALSE(taken.ok());
-  EXPECT_CONTAINS(taken.status().message(), "/proc");
-}
-
-TEST_F(ShareId, SeveralNodesWithoutAPlaceToMeetIsAnErrorThatHelps) {
-  LaunchEnv lost = env(1, 8);
-  lost.local_ranks = 4;
-  const auto id = share_unique_id(lost, patience);
-  ASSERT_FALSE(id.ok());
-  for (const char* part :
-       {"pmix started 8 ranks on several nodes", "set MASTER_ADDR to the host of rank 0 and MASTER_PORT",
-        "or EPCCL_STORE", "one for each job", "or EPCCL_COMM_ID", "a port for each job"})
-    EXPECT_CONTAINS(id.status().message(), part);
-  EXPECT_EQ(meeting_place(lost).status().message(), id.status().message());
-  lost.launcher = "slurm";
-  EXPECT_CONTAINS(share_unique_id(lost, patience).status().message(),
-                  "(before srun: export MASTER_ADDR=$(scontrol show hostnames");
-}
-
 // Two steps of one allocation, say. A rank that came to the other job's rank 0 would have its id.
 TEST_F(ShareId, JobsWithOneStoreDoNotMeet) {
   environment_.set("EPCCL_STORE", directory_);
@@ -444,49 +341,6 @@ TEST_F(ShareId, JobsWithOneStoreDoNotMeet) {
     EXPECT_EQ(status, 0);
   }
   EXPECT_TRUE(fs::is_empty(directory_)) << "nothing stays behind";
-}
-
-TEST_F(ShareId, WhatElseIsAskedForInAStoreIsTold) {
-  environment_.set("EPCCL_STORE", directory_);
-  std::ofstream(directory_ + "/ask.0.1") << std::string(sizeof(Nonce), 'x');
-  const auto id = share_unique_id(env(0, 2), 0.3);
-  ASSERT_FALSE(id.ok());
-  EXPECT_CONTAINS(id.status().message(), "missing: 1; ask.0.1 is there, and not one of ask.");
-}
-
-TEST_F(ShareId, RankZeroThatIsNotAtTheHostThatIsNamedSaysSo) {
-  const std::string elsewhere = "203.0.113.9";  // of no machine
-  const LaunchEnv rank_0 = env(0, 2, fmt::format("{}:{}", elsewhere, quiet_port()));
-  const auto id = share_unique_id(rank_0, 0.3);
-  ASSERT_FALSE(id.ok());
-  EXPECT_CONTAINS(id.status().message(),
-                  "missing: 1; 203.0.113.9 is no address of this machine, where rank 0 is");
-  EXPECT_CONTAINS(meeting_place(rank_0)->doubt, "203.0.113.9 is no address of this machine");
-  EXPECT_EQ(meeting_place(env(1, 2, rank_0.rendezvous))->doubt, "") << "rank 0 may be there";
-  const auto here = share_unique_id(env(0, 2, fmt::format("127.0.0.1:{}", quiet_port())), 0.3);
-  EXPECT_EQ(here.status().message().find("is no address"), std::string::npos) << here.status().message();
-}
-
-TEST_F(ShareId, WhatSpeaksAgainstTheRankIsToldWhenNobodyCame) {
-  LaunchEnv doubtful = env(0, 2);
-  doubtful.contradiction = "RANK=0 went before SLURM_PROCID=1";
-  EXPECT_CONTAINS(share_unique_id(doubtful, 0.2).status().message(),
-                  "missing: 1; RANK=0 went before SLURM_PROCID=1");
-}
-
-TEST_F(ShareId, TheMeetingPlaceCanBeAskedFor) {
-  EXPECT_CONTAINS(meeting_place(env(1, 2))->where, "directory " + directory_ + "/epccl-");
-  EXPECT_EQ(meeting_place(env(1, 2, "127.0.0.1:29500"))->where,
-            "port 29501 of 127.0.0.1, or one of the next");
-  EXPECT_TRUE(meeting_place(env(0, 1)).ok());
-  environment_.set("EPCCL_STORE", directory_);
-  EXPECT_EQ(meeting_place(env(1, 2))->where, "directory " + directory_);
-  EXPECT_TRUE(fs::is_empty(directory_));
-  environment_.set("EPCCL_STORE", directory_ + "/missing");
-  EXPECT_CONTAINS(meeting_place(env(1, 2)).status().message(), "/missing");
-  environment_.unset("EPCCL_STORE");
-  environment_.set("EPCCL_COMM_ID", "no-such-host.invalid:29500");
-  EXPECT_CONTAINS(meeting_place(env(1, 2)).status().message(), "no-such-host.invalid");
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ TEST(ForecastPlans, StepsAreEstimatedBeforeTheyAreBuilt) {
         parameters.push = (variant & 1) != 0;
         parameters.direct = (variant & 2) != 0;
         parameters.carriers = (variant & 4) != 0 ? 1 : 0;
-        for (const auto algorithm : {algorithms::Algorithm::flat, algorithms::Algorithm::two_stage}) {
+        for (const auto algorithm : algorithms::all_algorithms) {
           const auto plan = build_alltoall_everywhere(
               algorithm, cluster, algorithms::Exchange::uniform(cluster.ranks(), bytes), parameters);
           size_t steps = 0;

@@ -244,6 +244,29 @@ TEST(Preflight, WhatMakesARunImpossible) {
   expect_finding(facts, "host name", Verdict::stops, "gethostname", "hostname NAME");
 }
 
+TEST(Preflight, RankThatIsDoubtedHurts) {
+  PreflightFacts facts = good();
+  facts.launcher = std::string("torchrun, as rank 0 of 4");
+  facts.meeting_place = std::string("port 29501 of node1");
+  facts.contradiction = "RANK=0 went before SLURM_PROCID=3";
+  expect_finding(facts, "launcher", Verdict::hurts,
+                 "port 29501 of node1; but RANK=0 went before SLURM_PROCID=3", "a torchrun in each task");
+  facts.meeting_doubt = "node1 is elsewhere";
+  expect_finding(facts, "launcher", Verdict::hurts, "SLURM_PROCID=3; but node1 is elsewhere", "translated");
+  facts.meeting_place = error(Code::invalid_usage, "no place");
+  expect_finding(facts, "launcher", Verdict::stops, "SLURM_PROCID=3; no place", "README.md");
+  facts.alone = true;
+  expect_finding(facts, "launcher", Verdict::hurts, "rank 0 of 4; but RANK=0 went",
+                 "a torchrun in each task");
+}
+
+TEST(Preflight, LauncherIsJudgedAlsoWhereSettingsCannotBeRead) {
+  PreflightFacts facts = good();
+  facts.settings = error(Code::invalid_argument, "EPCCL_CHUNK_SIZE=x is no size");
+  facts.launcher = error(Code::invalid_usage, "RANK is set but WORLD_SIZE is not");
+  EXPECT_EQ(about(facts, "launcher").verdict, Verdict::stops);
+}
+
 TEST(Preflight, MemoryThatCannotBeSharedNamesWhatIsInTheWay) {
   PreflightFacts facts = good();
   facts.shared_memory = error(Code::system_error, "no file may have more than 1024 (ulimit -f)");
@@ -348,6 +371,17 @@ TEST(CheckOption, RanksOfSeveralNodesThatAreToldNoPlaceToMeetEndWith2) {
                                         "--check --cluster 2 --ranks-per-node 1");
   expect_says(elsewhere.output, "hurts  launcher ");
   expect_says(elsewhere.output, "but 203.0.113.9 is no address of this machine, where rank 0 is");
+}
+
+// Each task runs alone, or as rank 0 of a job of its own.
+TEST(CheckOption, RankThatSlurmSpeaksAgainstHurts) {
+  const Outcome alone =
+      run_program(std::string(by_srun) + "RANK=0 WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=29500 ",
+                  "--check --cluster 1 --ranks-per-node 1");
+  EXPECT_NE(alone.exit_code, 0) << alone.output;
+  expect_says(alone.output,
+              "hurts  launcher       started by torchrun, as rank 0 of 1; but RANK=0 and "
+              "WORLD_SIZE=1 went before SLURM_PROCID=0");
 }
 
 TEST(CheckOption, EnvironmentOfALauncherThatContradictsItselfEndsWith2) {
