@@ -1,16 +1,22 @@
 #include "base/net.hpp"
 
+#include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <set>
 #include <sstream>
 
+#include "base/clock.hpp"
+#include "base/unique_fd.hpp"
 #include "ranks.hpp"
 
 namespace epccl::test {
@@ -152,6 +158,15 @@ std::string in_network(const std::vector<std::string>& commands, const std::func
   return text;
 }
 
+/// The kernel tells that a link has come a moment after both its ends are up.
+void wait_until_running(const char* interface) {
+  const UniqueFd fd(socket(AF_INET, SOCK_DGRAM, 0));
+  ifreq about{};
+  std::strncpy(about.ifr_name, interface, IFNAMSIZ - 1);
+  for (const double until = now_seconds() + 20; now_seconds() < until; usleep(1000))
+    if (ioctl(fd.get(), SIOCGIFFLAGS, &about) == 0 && (about.ifr_flags & IFF_RUNNING) != 0) return;
+}
+
 const std::vector<std::string> one_whose_other_end_is_down = {
     "link set lo up", "link add late0 type veth peer name other0", "addr add 10.77.0.1/24 dev late0",
     "link set late0 up"};
@@ -172,6 +187,7 @@ TEST(Interfaces, OneThatRunsGoesBeforeOneThatDoesNot) {
                             "link set port0 up", "link set br0 up"})
     commands.push_back(words);
   const std::string addresses = in_network(commands, [] {
+    wait_until_running("br0");
     const auto at = net::local_address(""), named = net::local_address("late,br");
     return (at.ok() ? at->host() : at.status().message()) + " " +
            (named.ok() ? named->host() : named.status().message());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,16 @@ class ShareId : public testing::Test {
   /// A port such that it and its neighbours are probably free. An odd one: the kernel gives listeners odd ports, and those who
   /// connect even ones while there are any.
   static uint16_t quiet_port() {
-    net::Endpoint at = net::resolve("127.0.0.1", 0)->front();
-    return net::listen_at(at).ok() ? static_cast<uint16_t>((at.port - 9) | 1) : uint16_t{40001};
+    // Below those that the system gives to connections: nobody comes to have it meanwhile unless by name.
+    constexpr unsigned first = 15'001, span = 16'000, apart = 10;
+    std::random_device random;
+    uint16_t port = first;
+    for (int tries = 0; tries < 20; ++tries) {
+      port = static_cast<uint16_t>(first + random() % (span / apart) * apart);
+      net::Endpoint at = net::resolve("127.0.0.1", port)->front();
+      if (net::listen_at(at).ok()) break;
+    }
+    return port;
   }
 
   /// Somebody else may take one of them meanwhile.
