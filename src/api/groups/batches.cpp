@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -90,17 +89,17 @@ void run_in_turns(std::vector<Batch>& batches, size_t at, Ways& ways, Status& sk
 
 Status run_batches(std::vector<Batch>& batches) {
   for (Batch& batch : batches)
-    for (std::future<void>& arrival : batch.arrivals) arrival.get();
-  std::vector<std::shared_ptr<std::promise<Status>>> ends;
-  for (const Batch& batch : batches)
-    if (batch.end != nullptr) ends.push_back(batch.end);
+    for (const Outcome& arrival : batch.arrivals) EPCCL_TRY(arrival.get());
+  std::vector<Teller> ends;
+  for (Batch& batch : batches)
+    if (batch.end) ends.push_back(*std::exchange(batch.end, {}));
   Ways ways(batches.size());
   Status skipped, first;
   run_in_turns(batches, 0, ways, skipped);
   for (Batch& batch : batches)
     if (first.ok()) first = std::move(batch.outcome);
   if (first.ok()) first = std::move(skipped);
-  for (const auto& end : ends) end->set_value(first);
+  for (Teller& end : ends) end.tell(first);
   return first;
 }
 

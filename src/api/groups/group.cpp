@@ -1,7 +1,6 @@
 #include "api/groups/group.hpp"
 
 #include <algorithm>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -141,7 +140,7 @@ void drop_unqueued(std::vector<StreamWork>& streams) {
     work.batches.clear();
     work.collectives.clear();
     work.end_of_batches.reset();
-    for (StreamWork::Part& part : work.parts) static_cast<void>(std::promise<void>(std::move(part.arrival)));
+    for (StreamWork::Part& part : work.parts) part.arrival.give_up();
   }
   for (const StreamWork& work : streams)
     for (const StreamWork::Part& part : work.parts)
@@ -149,21 +148,21 @@ void drop_unqueued(std::vector<StreamWork>& streams) {
 }
 
 // Of the streams whose batches the group's end waits for.
-std::vector<std::future<Status>> ends_of_batches(const std::vector<StreamWork>& streams) {
-  std::vector<std::future<Status>> ends;
+std::vector<Outcome> ends_of_batches(const std::vector<StreamWork>& streams) {
+  std::vector<Outcome> ends;
   for (const StreamWork& work : streams)
-    if (work.end_of_batches != nullptr) ends.push_back(work.end_of_batches->get_future());
+    if (work.end_of_batches) ends.push_back(work.end_of_batches->outcome());
   return ends;
 }
 
 // The work of no stream, and the ends of what others run for it. The first error.
-Status run_here(std::vector<StreamWork>& streams, std::vector<std::future<Status>> ends) {
+Status run_here(std::vector<StreamWork>& streams, const std::vector<Outcome>& ends) {
   Status first;
   for (StreamWork& work : streams)
     if (work.stream == nullptr)
       if (Status status = caught([&] { return run_inline(std::move(work)); }); first.ok())
         first = std::move(status);
-  for (std::future<Status>& end : ends)
+  for (const Outcome& end : ends)
     if (Status status = caught([&] { return end.get(); }); first.ok()) first = std::move(status);
   return first;
 }
@@ -178,7 +177,7 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
     return begun;
   }
   std::vector<StreamWork> streams = sort_by_stream(items);
-  std::vector<std::future<Status>> ends = ends_of_batches(streams);
+  const std::vector<Outcome> ends = ends_of_batches(streams);
   Status queued = caught([&]() -> Status {
     enqueue(streams);
     return {};
@@ -186,7 +185,7 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
   if (!queued.ok()) {
     drop_unqueued(streams);
     turns.clear();
-    for (const std::future<Status>& end : ends) end.wait();
+    for (const Outcome& end : ends) end.wait();
     wait_for_workers(streams);
     return queued;
   }
@@ -194,7 +193,7 @@ Status launch(std::vector<Item>& items, StreamTurns turns = {}, const std::funct
   const Status held = caught([&] { return hold(turns); });
   const std::vector<FirstCall> first_calls = first_calls_of(turns);
   turns.clear();
-  Status first = run_here(streams, std::move(ends));
+  Status first = run_here(streams, ends);
   if (!held.ok()) first = held;
   // The caller has the buffers back.
   if (!held.ok()) wait_for_workers(streams);

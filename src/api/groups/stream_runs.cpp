@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <future>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -129,16 +128,16 @@ void enqueue_collectives(device::HostStream& stream, std::vector<QueuedCollectiv
 void enqueue(std::vector<StreamWork>& streams) {
   for (StreamWork& work : streams)
     for (StreamWork::Part& part : work.parts)
-      work.stream->enqueue([arrival = std::make_shared<std::promise<void>>(std::move(part.arrival))] {
-        arrival->set_value();
+      work.stream->enqueue([arrival = std::make_shared<Teller>(std::move(part.arrival))] {
+        arrival->tell({});
         return Status{};
       });
   for (StreamWork& work : streams)
     if (work.stream != nullptr && !work.batches.empty())
       work.stream->enqueue([shared = std::make_shared<std::vector<Batch>>(std::move(work.batches)),
-                            told = std::move(work.end_of_batches)] {
+                            told = std::make_shared<std::optional<Teller>>(std::move(work.end_of_batches))] {
         Status status = run_batches(*shared);
-        if (told != nullptr) told->set_value(status);
+        if (*told) (*told)->tell(status);
         return status;
       });
   for (StreamWork& work : streams)

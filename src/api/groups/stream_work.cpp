@@ -55,14 +55,14 @@ class Sorter {
     auto& parts = of(stream).parts;
     if (std::ranges::find(parts, runner.communicator, &StreamWork::Part::communicator) != parts.end()) return;
     Batch& batch = batch_of(runner);
-    if (batch.end == nullptr) {
-      batch.end = std::make_shared<std::promise<Status>>();
-      ends_.emplace_back(&*batch.communicator, batch.end->get_future().share());
+    if (!batch.end) {
+      batch.end.emplace();
+      ends_.emplace_back(&*batch.communicator, batch.end->outcome());
     }
     const auto end = std::ranges::find(ends_, &*runner.communicator, &Ends::value_type::first);
     StreamWork::Part part{
         runner.communicator, {}, end->second, runner.stream != nullptr ? runner.stream->watchers() : nullptr};
-    batch.arrivals.push_back(part.arrival.get_future());
+    batch.arrivals.push_back(part.arrival.outcome());
     of(stream).parts.push_back(std::move(part));
   }
 
@@ -70,7 +70,7 @@ class Sorter {
   std::vector<StreamWork>& streams() { return streams_; }
 
  private:
-  using Ends = std::vector<std::pair<runtime::Communicator*, std::shared_future<Status>>>;
+  using Ends = std::vector<std::pair<runtime::Communicator*, Outcome>>;
 
   const size_t items_;
   std::vector<StreamWork> streams_;
@@ -134,7 +134,7 @@ std::vector<StreamWork> sort_by_stream(std::vector<Item>& items) {
     if (item.stream != nullptr && item.stream != runner.stream) sorter.take_part(item.stream, runner);
     if (item.stream == nullptr && runner.stream != nullptr && operation->bytes > 0) {
       StreamWork& work = sorter.of(runner.stream);
-      if (work.end_of_batches == nullptr) work.end_of_batches = std::make_shared<std::promise<Status>>();
+      if (!work.end_of_batches) work.end_of_batches.emplace();
     }
     sorter.batch_of(runner).operations.push_back(std::move(*operation));
   }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <future>
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "api/groups/group.hpp"
+#include "api/groups/outcome.hpp"
 #include "api/groups/ticket.hpp"
 
 namespace epccl::api {
@@ -17,8 +17,8 @@ struct Batch {
   CommPtr communicator;
   Ticket ticket = {};
   std::vector<runtime::P2pOperation> operations;
-  std::vector<std::future<void>> arrivals = {};    // of the other streams that have a part in this
-  std::shared_ptr<std::promise<Status>> end = {};  // these wait for it
+  std::vector<Outcome> arrivals = {};  // of the other streams that have a part in this
+  std::optional<Teller> end = {};      // these wait for it
   Status outcome = {};
 };
 
@@ -32,13 +32,13 @@ struct QueuedCollective {
 struct StreamWork {
   device::HostStream* stream = nullptr;
   std::vector<Batch> batches;
-  std::vector<QueuedCollective> collectives;                  // after them
-  std::shared_ptr<std::promise<Status>> end_of_batches = {};  // where the group's end waits for them
+  std::vector<QueuedCollective> collectives;  // after them
+  std::optional<Teller> end_of_batches = {};  // where the group's end waits for them
   /// This stream's part in a batch that another one runs.
   struct Part {
     CommPtr communicator;
-    std::promise<void> arrival;  // of this stream
-    std::shared_future<Status> end;
+    Teller arrival;  // of this stream
+    Outcome end;
     device::HostStream::Watchers watchers;  // of the stream that runs the batch
   };
   std::vector<Part> parts = {};

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/caught.hpp"
 #include "base/per_process.hpp"
 #include "base/threads_own.hpp"
 #include "device/gpus.hpp"
@@ -94,8 +95,9 @@ Result<HandlePtr> remove_handle(epcclComm_t comm, End end) {
   const auto it = handles().by_value.find(reinterpret_cast<uintptr_t>(comm));
   if (it == handles().by_value.end()) return unknown(comm);
   HandlePtr handle = std::move(it->second);
-  if (handles().ended.size() >= ends_kept) handles().ended.erase(handles().ended.begin());
-  handles().ended.emplace(it->first, end);
+  // Without memory for it nobody knows later what became of this one.
+  go_through([&] { handles().ended.emplace(it->first, end); });
+  if (handles().ended.size() > ends_kept) handles().ended.erase(handles().ended.begin());
   handles().by_value.erase(it);
   handles().removed.fetch_add(1, std::memory_order_release);
   return handle;

@@ -131,7 +131,7 @@ class Bootstrap {
   /// A regular goodbye: no Notice::died for this rank. The destructor without it counts as a death, unless the process ends regularly. `last_call`: the number of
   /// this rank's last collective (StallReport::sequence); whoever waits in a later one then, or comes to wait in one, cannot end it,
   /// so all get a Notice::mismatch. any_call: nobody does.
-  virtual void leave(uint64_t last_call) = 0;
+  virtual void leave(uint64_t last_call) noexcept = 0;
   static constexpr uint64_t any_call = UINT64_MAX;
 };
 

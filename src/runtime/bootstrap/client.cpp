@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/net.hpp"
@@ -195,14 +196,14 @@ bool Client::is_alone() {
   return lock.owns_lock() && state_ == Line::closed_regularly;
 }
 
-void Client::leave(uint64_t last_call) {
+// Destructors do this. Without memory for a goodbye the line just closes.
+void Client::leave(uint64_t last_call) noexcept {
   const std::unique_lock lock(reading_, std::try_to_lock);
-  if (lock.owns_lock()) {
-    hang_up(last_call);
-  } else {
+  go_through([&] {
+    if (lock.owns_lock()) return hang_up(last_call);
     queue(wire::Writer(wire::Type::leave).u64(last_call).take());
     flush_until(now_seconds() + seconds_to_leave);
-  }
+  });
 }
 
 void Client::hang_up(uint64_t last_call) {

@@ -44,7 +44,7 @@ class Client final : public Bootstrap {
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t number, bool ask) override;
   std::string who_left(std::span<const int> ranks) override;
   bool is_alone() override;
-  void leave(uint64_t last_call) override;
+  void leave(uint64_t last_call) noexcept override;
 
   /// The process ends regularly, and nobody will leave() any more. Any thread.
   void tell_end();

@@ -1,5 +1,5 @@
 // Memory that is not to be had while calls are issued is an error, and the next calls of their communicators run: each allocation in turn is
-// the one that fails. Where all fail from then on it is an error, too.
+// the one that fails, and then the first from which on all do.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -138,12 +138,13 @@ class Pair {
   std::array<int, 2> sums_{};
 };
 
-/// Issues the calls again and again: each time another allocation fails, until all have.
+/// Issues the calls again and again: each time another allocation fails, alone or with all after it, until all have.
 template <typename Ranks>
-void without_memory(const std::function<epcclResult_t(Ranks&)>& calls, Blocking blocking = Blocking::yes,
-                    Shortage shortage = Shortage::of_one) {
+void without_memory(const std::function<epcclResult_t(Ranks&)>& calls, Blocking blocking, Shortage shortage) {
   int failed = 0;
-  for (bool all_have = false; !all_have && !testing::Test::HasFailure(); ++failed) {
+  // Where all fail from one on, those from its neighbours on do, too.
+  const int step = shortage == Shortage::of_one ? 1 : 4;
+  for (bool all_have = false; !all_have && !testing::Test::HasFailure(); failed += step) {
     ASSERT_LT(failed, 10'000);
     Ranks ranks(blocking);
     begin_shortage(failed, shortage);
@@ -157,10 +158,16 @@ void without_memory(const std::function<epcclResult_t(Ranks&)>& calls, Blocking 
                   (blocking == Blocking::no && result == epcclInProgress))
           << result;
     }
-    SCOPED_TRACE("allocation " + std::to_string(failed));
+    SCOPED_TRACE((shortage == Shortage::of_one ? "allocation " : "from allocation ") +
+                 std::to_string(failed));
     ranks.go_on();
   }
   EXPECT_GT(failed, 3) << "the library does not allocate by this test's means";
+}
+template <typename Ranks>
+void without_memory(const std::function<epcclResult_t(Ranks&)>& calls, Blocking blocking = Blocking::yes) {
+  for (const Shortage shortage : {Shortage::of_one, Shortage::lasting})
+    without_memory(calls, blocking, shortage);
 }
 
 epcclResult_t in_a_group(const std::function<void()>& calls) {
@@ -234,20 +241,6 @@ TEST(NoMemory, ForAGroupOfSplitsInTheBackground) {
         });
       },
       Blocking::no);
-}
-
-TEST(NoMemory, AnyMoreForACallOnAStream) {
-  without_memory<Alone>([](Alone& rank) { return rank.sum(0, rank.stream(0)); }, Blocking::yes,
-                        Shortage::lasting);
-}
-
-TEST(NoMemory, AnyMoreForACallOnNoStream) {
-  without_memory<Alone>([](Alone& rank) { return rank.sum(0, nullptr); }, Blocking::yes, Shortage::lasting);
-}
-
-TEST(NoMemory, AnyMoreForMessagesOnNoStream) {
-  without_memory<Alone>([](Alone& rank) { return in_a_group([&] { rank.message(0, nullptr, nullptr); }); },
-                        Blocking::yes, Shortage::lasting);
 }
 
 /// Of a thread of which the library knows nothing yet, and of one that has had an error.

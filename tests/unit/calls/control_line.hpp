@@ -40,7 +40,7 @@ class ControlLine : public Bootstrap {
   void report_stall(const StallReport&) override {}
   uint32_t announce_shrink(std::span<const int>) override { return 0; }
   std::optional<ShrinkVerdict> shrink_verdict(uint32_t, bool) override { return std::nullopt; }
-  void leave(uint64_t) override {}
+  void leave(uint64_t) noexcept override {}
 
  private:
   std::mutex mutex_;
