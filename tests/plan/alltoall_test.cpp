@@ -145,7 +145,6 @@ TEST(Alltoall, FlatSendsOneMessagePerRemoteRank) {
   for (const uint64_t messages : report.links.messages_sent) EXPECT_EQ(messages, 24U);
 }
 
-// two_stage with every rank carrying its own blocks: N-1 messages a rank instead of (N-1) * L.
 TEST(Alltoall, FlatGivesEveryRankAReceiverOfItsOwnInEachStep) {
   const Cluster cluster = Cluster::uniform(3, 4);
   const auto built =

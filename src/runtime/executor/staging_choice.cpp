@@ -1,9 +1,8 @@
 #include "runtime/executor/staging_choice.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-
-#include "runtime/executor/message_key.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -15,12 +14,21 @@ constexpr StagingChoice::Way other(StagingChoice::Way way) {
   return way == StagingChoice::Way::staged ? StagingChoice::Way::direct : StagingChoice::Way::staged;
 }
 
+constexpr int bits_of_width = 7;
+constexpr std::array<std::string_view, 10> operations{"alltoall",  "alltoallv", "allgather", "reduce_scatter",
+                                                      "allreduce", "broadcast", "reduce",    "gather",
+                                                      "scatter",   "ep"};
+
+// One that is not among them has what is left.
+constexpr uint16_t number_of(std::string_view operation) {
+  return static_cast<uint16_t>(std::ranges::find(operations, operation) - operations.begin() + 1);
+}
+
 }  // namespace
 
 uint16_t StagingChoice::kind(std::string_view text, uint64_t bytes) {
-  const uint16_t operation = meaning_of(text.substr(0, text.find(' ')));
-  // Of the operation nine bits: there are a dozen.
-  return static_cast<uint16_t>(operation << 7 | std::bit_width(bytes));
+  return static_cast<uint16_t>(number_of(text.substr(0, text.find(' '))) << bits_of_width |
+                               std::bit_width(bytes));
 }
 
 StagingChoice::Way StagingChoice::choose(uint16_t kind) {

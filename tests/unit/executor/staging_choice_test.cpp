@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -119,6 +121,17 @@ TEST(StagingChoice, TellsWhatTheFirstTrialFoundAndEachChange) {
   EXPECT_EQ(found(1, 2), (Found{{first_trial - 1, Way::staged}}));
   EXPECT_EQ(found(1, 2), Found{}) << "as before";
   EXPECT_EQ(found(1, 0.5), (Found{{block - 1, Way::direct}}));
+}
+
+TEST(StagingChoice, OperationsAreOfDifferentKinds) {
+  std::set<uint16_t> kinds;
+  for (const char* operation : {"alltoall", "alltoallv", "allgather", "reduce_scatter", "allreduce",
+                                "broadcast", "reduce", "gather", "scatter", "ep"})
+    for (const uint64_t size : {uint64_t{0}, bytes, uint64_t{1} << 63}) {
+      const uint16_t kind = StagingChoice::kind(std::string(operation) + " count 8", size);
+      EXPECT_NE(kind, 0);
+      EXPECT_TRUE(kinds.insert(kind).second) << operation << " of " << size << " bytes";
+    }
 }
 
 TEST(StagingChoice, IsTheSettingsWhereThatMakesOne) {
