@@ -88,7 +88,32 @@ Status DataFlow::read(const Location& from, uint64_t bytes, uint32_t rows, uint6
   return {};
 }
 
+void DataFlow::note_use(const Location& at, bool writes) {
+  if (at.buffer == Buffer::scratch || at.rank == graph_.rank_of(current_)) return;
+  const Use use{at.rank, at.buffer, writes, current_};
+  if (uses_.empty() || uses_.back() != use) uses_.push_back(use);
+}
+
+Status DataFlow::check_ends() {
+  std::ranges::stable_sort(uses_, {}, &Use::owner);
+  for (auto first = uses_.begin(); first != uses_.end();) {
+    const auto last =
+        std::find_if(first, uses_.end(), [&](const Use& use) { return use.owner != first->owner; });
+    for (auto use = first; use != last; ++use) before_.ask(use->step);
+    if (!before_.search_end(first->owner)) {
+      const Use& late = *std::find_if(first, last, [&](const Use& use) { return before_.missing(use.step); });
+      return failure(late.step,
+                     fmt::format("{} the {} of rank {}, which waits for nothing that comes after this, and "
+                                 "may be through by then",
+                                 late.writes ? "writes" : "reads", to_string(late.buffer), late.owner));
+    }
+    first = last;
+  }
+  return {};
+}
+
 Status DataFlow::read_range(const Location& from, uint64_t bytes) {
+  note_use(from, false);
   const uint64_t begin = from.offset, end = begin + bytes;
   if (from.buffer == Buffer::input) {
     append({bytes, begin, from.rank});
@@ -179,6 +204,7 @@ DataFlow::Fragment DataFlow::Supply::take(uint64_t most) {
 }
 
 Status DataFlow::write_range(const Location& to, uint64_t bytes, Supply& data) {
+  note_use(to, true);
   EPCCL_TRY(clear_for_write(to, bytes));
   IntervalMap& map = content(to.rank, to.buffer);
   for (uint64_t begin = to.offset, left = bytes; left > 0;) {

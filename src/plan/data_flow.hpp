@@ -34,6 +34,10 @@ class DataFlow {
   /// steps that race for the same bytes.
   Status run();
 
+  /// After run(): what ranks do with the input or output of another is complete before that one is through, and may use these for
+  /// something else.
+  Status check_ends();
+
   /// After run(): every output holds exactly what is expected, and nothing else was written.
   Status check_outputs(std::span<const Transfer> expected, std::span<const RowSum> sums);
 
@@ -69,6 +73,14 @@ class DataFlow {
     uint64_t begin = 0, end = 0;
     uint32_t step = 0, next = Piece::no_readers;
   };
+  /// A step of another rank that reads or writes the input or output of `owner`.
+  struct Use {
+    int32_t owner = 0;
+    Buffer buffer = Buffer::input;
+    bool writes = false;
+    uint32_t step = 0;
+    friend bool operator==(const Use&, const Use&) = default;
+  };
   enum class Hazard : uint8_t { reads_written, overwrites_read, overwrites_written };
   /// An ordering that the current step relies on.
   struct Reliance {
@@ -86,6 +98,7 @@ class DataFlow {
                std::span<const Fragment> data);
   Status write_range(const Location& to, uint64_t bytes, Supply& data);
   Status clear_for_write(const Location& to, uint64_t bytes);
+  void note_use(const Location& at, bool writes);
   void append(const Fragment& fragment);
   void rely(Hazard hazard, uint32_t earlier, const Location& at, uint64_t begin, uint64_t end);
   Status check_reliances();
@@ -123,6 +136,7 @@ class DataFlow {
   std::vector<IntervalMap> outputs_, scratches_;  // per rank
   std::vector<Reader> readers_;                   // of what may be overwritten: scratch, inputs in place
   bool in_place_ = false;
+  std::vector<Use> uses_;
   std::vector<Fragment> in_flight_;  // contents of messages, captured when the send runs
   std::vector<Message> messages_;    // per step id of a send
   uint32_t current_ = 0;             // the step being run

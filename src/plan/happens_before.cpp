@@ -1,6 +1,7 @@
 #include "plan/happens_before.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace epccl::plan {
 
@@ -33,8 +34,20 @@ void HappensBefore::follow(uint32_t id, bool completes) {
 }
 
 bool HappensBefore::search(uint32_t later) {
-  searched_ = true;
   queue_.assign(1, later);
+  return search_all(Messages::follow);
+}
+
+bool HappensBefore::search_end(int rank) {
+  queue_.resize(graph_.plan().ranks[static_cast<size_t>(rank)].steps.size());
+  std::iota(queue_.begin(), queue_.end(), graph_.id(rank, 0));
+  for (const uint32_t id : queue_) seen_in_[id] = round_;
+  return search_all(Messages::ignore);
+}
+
+// Without messages it does not leave the node, of which large clusters have many.
+bool HappensBefore::search_all(Messages messages) {
+  searched_ = true;
   for (size_t head = 0; head < queue_.size() && remaining_ > 0; ++head) {
     const uint32_t id = queue_[head];
     const Step& step = graph_.step(id);
@@ -43,6 +56,7 @@ bool HappensBefore::search(uint32_t later) {
       follow(graph_.id(rank, dependency), true);
     const uint32_t partner = graph_.partner(id);
     if (partner == StepGraph::none || step.kind == Kind::send) continue;
+    if (step.kind == Kind::recv && messages == Messages::ignore) continue;
     follow(partner, step.kind == Kind::wait);
   }
   return remaining_ == 0;

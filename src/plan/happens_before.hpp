@@ -26,10 +26,15 @@ class HappensBefore {
   /// what depends on the send itself knows that.
   bool search(uint32_t later);
 
+  /// The same of what is complete before `rank` is through with all its steps, as far as its node's ranks tell each other.
+  bool search_end(int rank);
+
   /// Whether the last search left `earlier` unfound. Valid until the next ask().
   bool missing(uint32_t earlier) const { return asked_in_[earlier] == round_; }
 
  private:
+  enum class Messages : uint8_t { follow, ignore };
+  bool search_all(Messages messages);
   void follow(uint32_t id, bool completes);
 
   const StepGraph& graph_;

@@ -27,7 +27,8 @@ Status verify(const Plan& plan, std::span<const Transfer> expected, std::span<co
   if (report != nullptr && graph.size() > 0) report->depth = std::ranges::max(order.depth) + 1;
   DataFlow flow(graph, order);
   EPCCL_TRY(flow.run());
-  return flow.check_outputs(expected, sums);
+  EPCCL_TRY(flow.check_outputs(expected, sums));
+  return flow.check_ends();
 }
 
 namespace {
@@ -86,7 +87,8 @@ Status verify_in_place(const Plan& plan, std::span<const Transfer> expected, std
   for (size_t rank = 0; rank < buffers.size(); ++rank)
     flow.begin_in_place(static_cast<int>(rank), buffers[rank].input, inputs[rank]);
   EPCCL_TRY(flow.run());
-  return flow.check_outputs(memory.moved(expected), memory.moved(sums));
+  EPCCL_TRY(flow.check_outputs(memory.moved(expected), memory.moved(sums)));
+  return flow.check_ends();
 }
 
 }  // namespace epccl::plan

@@ -22,6 +22,7 @@ struct VerifyReport {
 ///   - every step is well formed (well_formed.hpp), every message has both ends with equal bytes;
 ///   - counters only grow and are posted in order; every wait is released; no deadlock, whether transports
 ///   buffer or not;
+///   - what ranks read or write in the input and output of others on their node is complete before these have done their last step;
 ///   - no two steps race for the same bytes; nothing is read before it is written;
 ///   - at the end every output byte that is in `expected` is the right input byte, every row that is in
 ///   `sums` is the sum of those terms in that order, each written once, and no other byte is written.

@@ -42,6 +42,7 @@ class StepChecker {
       case Kind::wait:
         EPCCL_TRY(check_rank(step.peer, "waits for"));
         if (!local(step.peer)) return fail("waits for rank {}, which is on another node", step.peer);
+        if (step.value == 0) return fail("waits for value 0, which every counter has from the start");
         return check_slot(step);
       case Kind::move_rows:
         return check_move(own, step);

@@ -58,11 +58,15 @@ Plan two_stage(int nodes, int locals, uint64_t block, int slots);
 /// What an alltoall of `block` bytes a pair must do.
 std::vector<Transfer> alltoall(int ranks, uint64_t block);
 
+/// With an end at which the ranks of a node wait for each other, so that none is through while others use its buffers.
+Plan with_ends(Plan plan);
+
 /// Passes when verify() refuses the plan and the message contains every one of `parts`.
 ::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
                                    const std::vector<RowSum>& sums, std::initializer_list<std::string> parts);
 ::testing::AssertionResult refused(const Plan& plan, const std::vector<Transfer>& expected,
                                    std::initializer_list<std::string> parts);
+/// Passes when verify() proves the plan right, with_ends().
 ::testing::AssertionResult accepted(const Plan& plan, const std::vector<Transfer>& expected,
                                     const std::vector<RowSum>& sums = {});
 

@@ -21,7 +21,8 @@ TEST(Data, TwoStageMovesWhatTheFormulasSay) {
   const int nodes = 4, locals = 3;
   const uint64_t block = 10;
   VerifyReport report;
-  ASSERT_TRUE(verify(two_stage(nodes, locals, block, 2), alltoall(nodes * locals, block), &report).ok());
+  ASSERT_TRUE(
+      verify(with_ends(two_stage(nodes, locals, block, 2)), alltoall(nodes * locals, block), &report).ok());
   EXPECT_EQ(report.links.messages, 12u * 3) << "nodes - 1 messages a rank";
   EXPECT_EQ(report.links.network_bytes, uint64_t{12} * 9 * block) << "each rank has 9 ranks on other nodes";
   EXPECT_EQ(report.links.rank_pairs.size(), 12u * 3);
@@ -259,6 +260,56 @@ TEST(Race, CopyThatOverlapsItself) {
   const uint32_t move = plan[0].copy(1, plan[0].scratch(0), plan[0].scratch(4), 8, After{fill});
   plan[0].copy(2, plan[0].scratch(4), plan[0].output(0), 8, After{move});
   EXPECT_TRUE(refused(plan.take(), {{0, 0, 0, 0, 8}}, {"rank 0 step 1", "reads and writes bytes [4, 8)"}));
+}
+
+// --- Ends: buffers are the caller's again when its rank has done its last step
+
+TEST(Ends, OfARankWhoseInputIsReadStill) {
+  const std::vector<Transfer> expected{{0, 0, 1, 0, 8}};
+  for (const bool waits : {true, false}) {
+    SmallPlan plan({2});
+    plan[0].post(0, 0, 1);
+    const uint32_t ready = plan[1].wait(2, 0, 0, 1);
+    const uint32_t read = plan[1].copy(2, {0, Buffer::input, 0}, plan[1].output(0), 8, After{ready});
+    plan[1].post(2, 0, 1, After{read});
+    if (waits) plan[0].wait(2, 1, 0, 1);
+    const Plan made = plan.take();
+    if (waits) {
+      EXPECT_TRUE(verify(made, expected).ok());
+    } else {
+      EXPECT_TRUE(
+          refused(made, expected,
+                  {"rank 1 step 1 (copy 0.input+0", "reads the input of rank 0, which waits for nothing"}));
+    }
+  }
+}
+
+TEST(Ends, OfARankWhoseOutputIsWrittenStill) {
+  SmallPlan plan({2});
+  plan[0].copy(2, plan[0].input(0), {1, Buffer::output, 0}, 8);
+  EXPECT_TRUE(refused(plan.take(), {{0, 0, 1, 0, 8}},
+                      {"rank 0 step 0", "writes the output of rank 1, which waits for nothing"}));
+}
+
+TEST(Ends, OfARankThatWaitsForAnotherReaderOnly) {
+  SmallPlan plan({3});
+  for (const int reader : {1, 2}) {
+    const uint32_t read = plan[reader].copy(2, {0, Buffer::input, 0}, plan[reader].output(0), 8);
+    plan[reader].post(2, 0, 1, After{read});
+  }
+  plan[0].wait(2, 1, 0, 1);
+  EXPECT_TRUE(refused(plan.take(), {{0, 0, 1, 0, 8}, {0, 0, 2, 0, 8}},
+                      {"rank 2 step 0", "reads the input of rank 0"}));
+}
+
+TEST(Ends, MayBeLearntOfByWayOfAnotherRank) {
+  SmallPlan plan({3});
+  const uint32_t read = plan[1].copy(2, {0, Buffer::input, 0}, plan[1].output(0), 8);
+  plan[1].post(2, 0, 1, After{read});
+  const uint32_t told = plan[2].wait(2, 1, 0, 1);
+  plan[2].post(2, 0, 1, After{told});
+  plan[0].wait(2, 2, 0, 1);
+  EXPECT_TRUE(verify(plan.take(), std::vector<Transfer>{{0, 0, 1, 0, 8}}).ok());
 }
 
 }  // namespace

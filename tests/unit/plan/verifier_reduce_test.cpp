@@ -4,6 +4,7 @@
 #include <array>
 
 #include "plan/verifier.hpp"
+#include "small_plans.hpp"
 
 namespace epccl::plan {
 namespace {
@@ -18,6 +19,7 @@ struct TwoRanks {
     Plan plan{topology::Cluster::uniform(1, 2), "test", {}};
     plan.ranks.push_back(std::move(zero).take());
     plan.ranks.push_back(std::move(one).take());
+    plan = testing::with_ends(std::move(plan));
     const std::vector<RowSum> sums{{0, 0, 8, {{0, 0}, {1, 0, RowTerm::unweighted, all}}}};
     if (!in_place) return plan::verify(plan, {}, sums, {});
     return verify_in_place(plan, {}, sums, std::array{InPlace{}, InPlace{}});

@@ -173,6 +173,7 @@ TEST(Form, SignalsStayWithinTheirNodeAndSlots) {
   EXPECT_TRUE(malformed(peer_step(Kind::post, -1, max_slots),
                         "but there are " + std::to_string(max_slots) + " slots"));
   EXPECT_TRUE(malformed(peer_step(Kind::post, -1, 0, 0), "posts value 0"));
+  EXPECT_TRUE(malformed(peer_step(Kind::wait, 1, 0, 0), "waits for value 0"));
 }
 
 TEST(Form, DependenciesAreEarlierSteps) {
