@@ -143,7 +143,7 @@ template <typename Ranks>
 void without_memory(const std::function<epcclResult_t(Ranks&)>& calls, Blocking blocking, Shortage shortage) {
   int failed = 0;
   // Where all fail from one on, those from its neighbours on do, too.
-  const int step = shortage == Shortage::of_one ? 1 : 4;
+  const int step = shortage == Shortage::of_one ? 1 : 16;
   for (bool all_have = false; !all_have && !testing::Test::HasFailure(); failed += step) {
     ASSERT_LT(failed, 10'000);
     Ranks ranks(blocking);
