@@ -50,11 +50,19 @@ void add_size_options(CLI::App& app, Typed& typed) {
       ->option_text("NAME");
 }
 
+std::vector<std::string> known_algorithms() {
+  std::vector<std::string> known;
+  for (const algorithms::Algorithm algorithm : algorithms::all_algorithms)
+    known.emplace_back(to_string(algorithm));
+  known.emplace_back("auto");
+  return known;
+}
+
 void add_choice_options(CLI::App& app, Typed& typed) {
-  app.add_option(
-         "--algo", typed.algorithm,
-         "flat, two_stage, auto, several of them separated by commas, or all: one row of each per size "
-         "(default: EPCCL_ALGO, else auto)")
+  app.add_option("--algo", typed.algorithm,
+                 fmt::format("{}, several of them separated by commas, or all: one row of each per size "
+                             "(default: EPCCL_ALGO, else auto)",
+                             fmt::join(known_algorithms(), ", ")))
       ->option_text("NAMES");
   app.add_flag(
       "--overlap-copies", typed.copies,
@@ -128,14 +136,6 @@ Status set_placement(const Typed& typed, Options& options) {
     return error(Code::invalid_argument, "--placement in: {} is never in place",
                  to_string(options.operation));
   return {};
-}
-
-std::vector<std::string> known_algorithms() {
-  std::vector<std::string> known;
-  for (const algorithms::Algorithm algorithm : algorithms::all_algorithms)
-    known.emplace_back(to_string(algorithm));
-  known.emplace_back("auto");
-  return known;
 }
 
 /// The library is given an algorithm by name in any case, and would not look into the environment itself.

@@ -23,8 +23,8 @@ struct Entry {
   const char* name;           // "EPCCL_ALGO"
   const char* default_value;  // as the user would write it; "" = unset
   const char* values;         // "flat|two_stage|auto", "bytes", "seconds", "path", ...
-  const char* description;    // one sentence or two, for the documentation, which says itself what `scope` is
-  Scope scope = Scope::local;
+  Scope scope;
+  const char* description;  // one sentence or two, for the documentation, which says itself what `scope` is
 };
 
 /// Every setting, in the order of the documentation.

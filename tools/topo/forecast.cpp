@@ -202,8 +202,14 @@ Result<Simulated> run(Algorithm algorithm, const topology::Cluster& cluster, uin
   return run;
 }
 
-/// Of two_stage, whose chunks may stand for several of the library's.
-plan::SimulationModel costs_of_chunks(plan::SimulationModel model, const AlltoallPlans& plans) {
+/// Chunks of two_stage may stand for several of the library's.
+plan::SimulationModel costs_of(Algorithm algorithm, plan::SimulationModel model, const AlltoallPlans& plans) {
+  switch (algorithm) {
+    case Algorithm::flat:
+      return model;
+    case Algorithm::two_stage:
+      break;
+  }
   model.sender_overhead *= plans.chunks_as_one;
   model.receiver_overhead *= plans.chunks_as_one;
   model.signal_latency *= plans.chunks_as_one;
@@ -213,12 +219,13 @@ plan::SimulationModel costs_of_chunks(plan::SimulationModel model, const Alltoal
 
 Result<Prediction> predict(const topology::Cluster& cluster, uint64_t bytes, const ClusterModel& model,
                            const AlltoallPlans& plans) {
-  const auto outcome = [&](Algorithm algorithm, const plan::SimulationModel& costs) -> Result<Outcome> {
-    EPCCL_ASSIGN(const Simulated it, run(algorithm, cluster, bytes, plans.parameters, costs));
+  const auto outcome = [&](Algorithm algorithm) -> Result<Outcome> {
+    EPCCL_ASSIGN(const Simulated it, run(algorithm, cluster, bytes, plans.parameters,
+                                         costs_of(algorithm, model.simulation, plans)));
     return Outcome{it.timeline.total, std::ranges::max(it.timeline.links.messages_sent)};
   };
-  EPCCL_ASSIGN(const Outcome flat, outcome(Algorithm::flat, model.simulation));
-  EPCCL_ASSIGN(Outcome two_stage, outcome(Algorithm::two_stage, costs_of_chunks(model.simulation, plans)));
+  EPCCL_ASSIGN(const Outcome flat, outcome(Algorithm::flat));
+  EPCCL_ASSIGN(Outcome two_stage, outcome(Algorithm::two_stage));
   two_stage.messages =
       static_cast<uint64_t>(std::llround(static_cast<double>(two_stage.messages) * plans.chunks_as_one));
   return Prediction{bytes,
@@ -316,9 +323,9 @@ Result<std::string> draw_alltoall(const Machine& machine, const RailPlan& plan,
   EPCCL_ASSIGN(const AlltoallPlans plans,
                plans_for(cluster, bytes_per_pair, model.cores, !machine.gpus.empty(), config));
   return caught([&]() -> Result<std::string> {
-    const bool flat = plans.choice.algorithm == Algorithm::flat;
-    EPCCL_ASSIGN(const Simulated it, run(plans.choice.algorithm, cluster, bytes_per_pair, plans.parameters,
-                                         flat ? model.simulation : costs_of_chunks(model.simulation, plans)));
+    const Algorithm taken = plans.choice.algorithm;
+    EPCCL_ASSIGN(const Simulated it, run(taken, cluster, bytes_per_pair, plans.parameters,
+                                         costs_of(taken, model.simulation, plans)));
     size_t steps = 0;
     for (const plan::RankPlan& rank : it.plan.ranks) steps += rank.steps.size();
     if (steps > most_marks)

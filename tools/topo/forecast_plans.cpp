@@ -81,8 +81,13 @@ double two_stage_steps(const Shape& shape, uint64_t bytes, const Parameters& par
 }
 
 double steps_of(Algorithm algorithm, const Shape& shape, uint64_t bytes, const Parameters& parameters) {
-  return algorithm == Algorithm::flat ? flat_steps(shape, bytes, parameters)
-                                      : two_stage_steps(shape, bytes, parameters);
+  switch (algorithm) {
+    case Algorithm::flat:
+      return flat_steps(shape, bytes, parameters);
+    case Algorithm::two_stage:
+      return two_stage_steps(shape, bytes, parameters);
+  }
+  __builtin_unreachable();
 }
 
 uint64_t product(uint64_t value, uint64_t times) {

@@ -7,7 +7,7 @@
         recv = np.empty_like(send)
         comm.alltoall(send, recv)
 
-The names follow the C API (epccl/epccl.h, epccl/ep.h), which says everything exactly. A failing call raises
+The names follow the C API (epccl/epccl.h, epccl/ep.h, epccl/placement.h), which says everything exactly. A failing call raises
 :class:`EpcclError`, with the library's code and its text.
 """
 
@@ -29,6 +29,7 @@ from .errors import (
 )
 from .groups import group, simulated_group
 from .memory import empty, mem_alloc
+from .placement import Placement, PlacementRules, SlotChoice, migrate_experts, pick_slots, place_experts
 from .registrations import Registration, Window
 from .routings import Counters, Layout, Progress, Stats, Strategy
 from .streams import Event, Stream
@@ -45,6 +46,8 @@ __all__ = [
     "InvalidUsage",
     "Layout",
     "LibraryNotFound",
+    "Placement",
+    "PlacementRules",
     "Progress",
     "Reason",
     "RedOp",
@@ -52,6 +55,7 @@ __all__ = [
     "RemoteError",
     "Result",
     "Settings",
+    "SlotChoice",
     "Stats",
     "Strategy",
     "Stream",
@@ -62,6 +66,9 @@ __all__ = [
     "get_unique_id",
     "group",
     "mem_alloc",
+    "migrate_experts",
+    "pick_slots",
+    "place_experts",
     "reset_debug",
     "simulated_group",
     "version",

@@ -125,6 +125,9 @@ _SIGNATURES: dict[str, list[Any]] = {
     "epcclEpCompleteStage": [_c, _stage],
     "epcclEpStreamWaitStage": [_c, _c, _stage],
     "epcclEpGetStats": [_c, _c],
+    "epcclEpPlaceExperts": [_c, _c, _c, _c, _c],
+    "epcclEpPickSlots": [_c, _c, _rank, _int, _c, _c],
+    "epcclEpMigrateExperts": [_c, _Number("slots_per_rank", ctypes.c_uint), _c, _c, _c, _c, ctypes.c_uint, _c, _size, _c],
 }
 
 _library, path = _load()

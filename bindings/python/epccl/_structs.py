@@ -1,4 +1,4 @@
-"""The C structs of epccl.h, ep.h and profile.h, as the headers' initializers set them up."""
+"""The C structs of epccl.h, ep.h, placement.h and profile.h, as the headers' initializers set them up."""
 
 from __future__ import annotations
 
@@ -232,6 +232,28 @@ class EpStatsStruct(_Ep):
             "dispatch_bytes_network",
             "combine_bytes_network",
         )
+    ]
+
+
+class EpPlacementConfig(_Ep):
+    _fields_ = _HEAD + [
+        ("version", _uint),
+        ("num_experts", _uint),
+        ("num_ranks", _uint),
+        ("slots_per_rank", _uint),
+        ("rank_to_node", ctypes.POINTER(ctypes.c_int)),
+        ("num_expert_groups", _uint),
+        ("max_moves", _uint),
+        ("tolerance", ctypes.c_double),
+    ]
+
+
+class EpPlacementInfo(_Ep):
+    _fields_ = _HEAD + [
+        ("balance_before", ctypes.c_double),
+        ("balance_after", ctypes.c_double),
+        ("moves", _uint),
+        ("moves_network", _uint),
     ]
 
 

@@ -74,7 +74,7 @@ JSON
   that cannot be written is refused at the start. What a run that was killed leaves says so in `errors`. With --budget `iterations` of
   `config` is null: each of `results` has its own.
   nccl-tests' document; each of `results` has op, algo (strategy as asked), strategy (as used), tokens (of a rank),
-  total_tokens, hidden, topk, experts, routing, type, fp8, weights, layout, static, undefined_padding, bytes_per_rank (size), us (median), p95_us,
+  total_tokens, hidden, topk, experts, routing, slots (with --slots), type, fp8, weights, layout, static, undefined_padding, bytes_per_rank (size), us (median), p95_us,
   p99_us, min_us, dispatch_us, combine_us, layout_us, fresh_us (of the first operation after an update, which has its
   schedule to make), in_a_row_us (with --static on a GPU: of one of `iterations` that are queued behind each other, with one wait
   at the end, as a graph has them), iterations, tokens_per_s, algbw (GB/s), network_bytes, expected_network_bytes, the dispatch's

@@ -8,6 +8,7 @@
 #include "perf/src/job.hpp"
 #include "perf/src/moe/count_file.hpp"
 #include "perf/src/moe/measure.hpp"
+#include "perf/src/moe/placed_routing.hpp"
 #include "perf/src/moe/report.hpp"
 #include "perf/src/overlap/bare_sockets.hpp"
 #include "perf/src/overlap/overlap_meter.hpp"
@@ -35,7 +36,7 @@ class Strategies {
     Strategies made;
     for (const epcclEpStrategy_t strategy : options.strategies) {
       epcclEpGroupConfig_t config = EPCCL_EP_GROUP_CONFIG_INIT;
-      config.num_experts = options.shape.experts;
+      config.num_experts = options.group_experts(ranks);
       config.max_send_tokens_per_rank = most_tokens(options);
       config.max_token_bytes = std::max(options.dispatched_token_bytes(), options.combined_token_bytes());
       config.strategy = strategy;
@@ -150,7 +151,9 @@ class Measuring {
   using AddRow = std::function<void(Row)>;
 
   Measuring(const Options& options, Session& session)
-      : options_(options), session_(session), placement_(session.node_of(), options.shape.experts) {}
+      : options_(options),
+        session_(session),
+        placement_(session.node_of(), options.group_experts(static_cast<int>(session.node_of().size()))) {}
 
   /// Collective.
   Status run(const Routing& routing, const AddRow& add) {
@@ -239,13 +242,22 @@ class Measuring {
   std::vector<Case> cases_;
 };
 
+/// Of slots, where the options have some. Null: as it is.
+Result<std::unique_ptr<Routing>> placed_or_none(const Options& options, const Routing& routing,
+                                                const std::vector<int>& node_of) {
+  if (options.slots == 0) return std::unique_ptr<Routing>{};
+  return place_routing(options, routing, node_of);
+}
+
 /// The counts alone: there is one node, and no rank of it but this process.
 Status write_matrix(const Options& options, const Routing& routing) {
   const MatrixRequest& request = *options.matrix;
-  const Placement placement(std::vector<int>(static_cast<size_t>(request.ranks)), options.shape.experts);
+  const std::vector<int> node_of(static_cast<size_t>(request.ranks));
   const uint32_t tokens = options.tokens.front();
-  return with_memory_for(text_of_tables(options, request.ranks, tokens), [&] {
-    const auto tables = all_tables(routing, request.ranks, tokens);
+  return with_memory_for(text_of_tables(options, request.ranks, tokens), [&]() -> Status {
+    EPCCL_ASSIGN(const auto placed, placed_or_none(options, routing, node_of));
+    const Placement placement(node_of, options.group_experts(request.ranks));
+    const auto tables = all_tables(placed ? *placed : routing, request.ranks, tokens);
     return write_counts(token_copies(tables, placement, request.copies), request.file);
   });
 }
@@ -277,7 +289,8 @@ struct MoeJob : JobState<Options, RunInfo, Row> {
   std::vector<std::string> algorithms() const { return {"auto"}; }
   std::string identity() const { return describe(options) + fmt::format(" trace {}", trace_hash); }
   Status measure(Session& session, Output& output) {
-    return Measuring(options, session).run(*routing, [&](Row row) {
+    EPCCL_ASSIGN(const auto placed, placed_or_none(options, *routing, session.node_of()));
+    return Measuring(options, session).run(placed ? *placed : *routing, [&](Row row) {
       const std::string text = table_row(options, row);
       add_row(*this, output, std::move(row), text);
     });

@@ -47,6 +47,7 @@ void add_what(const Options& o, const Row& row, Json& json) {
   json["topk"] = o.shape.topk;
   json["experts"] = o.shape.experts;
   json["routing"] = to_string(o.shape.routing);
+  if (o.slots > 0) json["slots"] = o.slots;
   json["type"] = type_name(o.type);
   json["fp8"] = o.fp8;
   json["weights"] = o.weights;

@@ -15,18 +15,18 @@ namespace {
 
 constexpr uint32_t default_tokens = 128;
 constexpr long largest = std::numeric_limits<long>::max() - 1;  // what is larger is read as one more
-constexpr long most_tokens = 1L << 26, most_experts = 1L << 20, most_hidden = 1L << 20;
+constexpr long most_tokens = 1L << 26, most_experts = 1L << 20, most_hidden = 1L << 20, most_slots = 1L << 16;
 
 /// What is typed, before it means anything.
 struct Typed {
   std::string operation, tokens, shape, type = "bfloat16", routing, layout = "flat", strategy = "auto",
                                         matrix, copies = "rank";
-  long hidden = 0, experts = 0, topk = 0, ranks = 0;
+  long hidden = 0, experts = 0, topk = 0, ranks = 0, slots = 0;
   long seed = 1, step = 0, layer = 0;
   bool fp8 = false, fixed = false, undefined_padding = false, weights = false, sockets = false;
-  CLI::Option *hidden_option = nullptr, *experts_option = nullptr, *topk_option = nullptr,
-              *ranks_option = nullptr, *copies_option = nullptr, *step_option = nullptr,
-              *layer_option = nullptr;
+  CLI::Option *slots_option = nullptr, *hidden_option = nullptr, *experts_option = nullptr,
+              *topk_option = nullptr, *ranks_option = nullptr, *copies_option = nullptr,
+              *step_option = nullptr, *layer_option = nullptr;
 };
 
 void add_shape_options(CLI::App& app, Typed& typed) {
@@ -53,6 +53,11 @@ void add_shape_options(CLI::App& app, Typed& typed) {
       app.add_option("--trace-step", typed.step, "Step of the trace (default: its first record's)");
   typed.layer_option = app.add_option("--trace-layer", typed.layer, "Layer of the trace (likewise)");
   for (CLI::Option* option : {typed.step_option, typed.layer_option}) option->option_text("N");
+  typed.slots_option = app.add_option(
+      "--slots", typed.slots,
+      "Slots of a rank: experts and copies of those that have most to do, as epcclEpPlaceExperts places them "
+      "for this routing (default: each expert once, in blocks)");
+  typed.slots_option->option_text("N");
   app.add_option("--seed", typed.seed, "Of the routing (default 1)")->option_text("N");
 }
 
@@ -124,6 +129,7 @@ Status set_shape(const Typed& typed, Options& options) {
   };
   EPCCL_TRY(replace(typed.hidden_option, "--hidden", typed.hidden, most_hidden, shape.hidden));
   EPCCL_TRY(replace(typed.experts_option, "--experts", typed.experts, most_experts, shape.experts));
+  EPCCL_TRY(replace(typed.slots_option, "--slots", typed.slots, most_slots, options.slots));
   if (!typed.routing.empty()) {
     EPCCL_ASSIGN(shape.routing, parse_routing(typed.routing));
   }
@@ -276,6 +282,7 @@ std::string describe(const Options& o) {
       traced ? "trace" : to_string(o.shape.routing), o.seed, type_name(o.type), o.fp8, o.weights,
       to_string(o.layout), o.fixed, o.undefined_padding ? " undefined padding" : "");
   text += perf::describe(static_cast<const MeasuringOptions&>(o));
+  if (o.slots > 0) text += fmt::format(" slots {}", o.slots);
   if (o.beside_sockets) text += " sockets";
   for (const uint32_t tokens : o.tokens) text += fmt::format(" {}", tokens);
   for (const epcclEpStrategy_t strategy : o.strategies) text += fmt::format(" {}", to_string(strategy));

@@ -39,6 +39,7 @@ struct Options : MeasuringOptions {
   DataType type;  // bfloat16, float16 or float32
   bool fp8 = false;
   bool weights = false;
+  uint32_t slots = 0;  // of a rank, for copies of experts; 0: experts lie as the library places them
   Layout layout = Layout::flat;
   bool beside_sockets = false;  // --overlap-sockets
   bool fixed = false;           // --static: all sizes from the largest of `tokens`
@@ -49,6 +50,10 @@ struct Options : MeasuringOptions {
   std::optional<MatrixRequest> matrix;
 
   bool dispatches() const { return operation != Operation::combine; }
+  /// Of an EP group: experts, or slots.
+  uint32_t group_experts(int ranks) const {
+    return slots > 0 ? slots * static_cast<uint32_t>(ranks) : shape.experts;
+  }
   bool combines() const { return operation != Operation::dispatch; }
   /// Rows of an expert, in expert-major of static mode: each of the most tokens of each rank may have it. Else 0.
   uint32_t capacity(uint32_t max_tokens, int ranks) const {

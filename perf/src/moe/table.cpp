@@ -35,6 +35,8 @@ std::string own_settings(const RunInfo& info) {
                   shape.topk, to_string(shape.routing), o.seed, type_name(o.type),
                   o.fp8 ? ", dispatched as fp8" : "", to_string(o.layout), o.fixed ? " static" : "",
                   o.undefined_padding ? " undefined padding" : "", o.weights ? " weights" : "");
+  if (o.slots > 0)
+    text += fmt::format("# experts in {} slots of each rank, placed for this routing\n", o.slots);
   if (o.trace.step && o.trace.layer)
     text += fmt::format("# trace step {} layer {}\n", *o.trace.step, *o.trace.layer);
   text += fmt::format("# nRanks {} nNodes {} memory: {} stream: {} warmup iters: {} iters: {} validation: {}",

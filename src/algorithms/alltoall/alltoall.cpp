@@ -26,8 +26,13 @@ Status check(const topology::Cluster& cluster, const Parameters& parameters) {
 
 plan::RankPlan build_alltoall(Algorithm algorithm, const topology::Cluster& cluster, const Exchange& exchange,
                               int rank, const Parameters& parameters) {
-  return algorithm == Algorithm::flat ? build_flat(cluster, exchange, rank, parameters)
-                                      : build_two_stage(cluster, exchange, rank, parameters);
+  switch (algorithm) {
+    case Algorithm::flat:
+      return build_flat(cluster, exchange, rank, parameters);
+    case Algorithm::two_stage:
+      return build_two_stage(cluster, exchange, rank, parameters);
+  }
+  __builtin_unreachable();
 }
 
 plan::Plan build_alltoall_everywhere(Algorithm algorithm, const topology::Cluster& cluster,

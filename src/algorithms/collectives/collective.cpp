@@ -159,7 +159,13 @@ const char* to_string(Variant variant) {
 }
 
 const char* to_string(Form form) {
-  return form == Form::flat ? "flat" : "two_level";
+  switch (form) {
+    case Form::flat:
+      return "flat";
+    case Form::two_level:
+      return "two_level";
+  }
+  return "?";
 }
 
 const char* to_string(Collective collective) {

@@ -11,23 +11,28 @@ Status get_statistics(epcclComm_t comm, epcclStatistics_t* out) {
   EPCCL_ASSIGN(const CommPtr communicator, handle->communicator());
   if (out == nullptr) return {Code::invalid_argument, "statistics is NULL"};
   const epcclStatistics_t zeros = EPCCL_STATISTICS_INITIALIZER;
-  EPCCL_ASSIGN(epcclStatistics_t all, read_sized("statistics", *out, zeros, "EPCCL_STATISTICS_INITIALIZER"));
-  const auto [messages, work, messages_carried, bytes_carried] = communicator->network_statistics();
-  all.connections = messages.connections;
-  all.messagesSent = messages.messages_sent + messages_carried;
-  all.bytesSent = messages.bytes_sent + bytes_carried;
-  all.messagesReceived = messages.messages_received;
-  all.bytesReceived = messages.bytes_received;
-  all.sendRequests = work.sends;
-  all.writeRequests = work.writes;
-  all.signalRequests = work.signals;
-  all.completionsRequested = work.signalled;
-  all.sendCompletions = work.send_completions;
-  all.receiveCompletions = work.receive_completions;
-  all.registrations = work.registrations;
-  all.railsLost = work.rails_lost;
-  all.requestsMoved = work.moved;
-  all.messagesCarried = messages_carried;
+  EPCCL_ASSIGN(const epcclStatistics_t given,
+               read_sized("statistics", *out, zeros, "EPCCL_STATISTICS_INITIALIZER"));
+  const auto [messages, work, messages_carried, bytes_carried] = communicator->statistics();
+  // Each by its name, so that the compiler misses the one that is forgotten.
+  const epcclStatistics_t all = {.size = given.size,
+                                 .magic = given.magic,
+                                 .version = given.version,
+                                 .connections = messages.connections,
+                                 .messagesSent = messages.messages_sent + messages_carried,
+                                 .bytesSent = messages.bytes_sent + bytes_carried,
+                                 .messagesReceived = messages.messages_received,
+                                 .bytesReceived = messages.bytes_received,
+                                 .sendRequests = work.sends,
+                                 .writeRequests = work.writes,
+                                 .signalRequests = work.signals,
+                                 .completionsRequested = work.signalled,
+                                 .sendCompletions = work.send_completions,
+                                 .receiveCompletions = work.receive_completions,
+                                 .registrations = work.registrations,
+                                 .railsLost = work.rails_lost,
+                                 .requestsMoved = work.moved,
+                                 .messagesCarried = messages_carried};
   write_sized(out, all);
   return {};
 }

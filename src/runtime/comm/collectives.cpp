@@ -14,6 +14,17 @@ namespace {
 
 constexpr uint64_t engine_piece = 1 << 20, kernel_piece = 8 << 20;
 
+/// What EPCCL_ALGO means to collectives, which have forms.
+algorithms::Form form_of(algorithms::Algorithm algorithm) {
+  switch (algorithm) {
+    case algorithms::Algorithm::flat:
+      return algorithms::Form::flat;
+    case algorithms::Algorithm::two_stage:
+      return algorithms::Form::two_level;
+  }
+  __builtin_unreachable();
+}
+
 }  // namespace
 
 std::string CollectiveCall::text() const {
@@ -52,9 +63,7 @@ algorithms::CollectiveParameters CollectiveRunner::base_parameters(const Collect
 
 algorithms::FormChoice CollectiveRunner::choose(const CollectiveCall& call) const {
   algorithms::Forced forced;
-  if (config_.algorithm)
-    forced.form = *config_.algorithm == algorithms::Algorithm::flat ? algorithms::Form::flat
-                                                                    : algorithms::Form::two_level;
+  if (config_.algorithm) forced.form = form_of(*config_.algorithm);
   forced.variant = config_.variant;
   if (config_.carriers >= 0) forced.carriers = config_.carriers;
   return algorithms::choose_form(cluster_, call.what, cost_, base_parameters(call), forced);

@@ -375,9 +375,9 @@ Status Communicator::finalize() {
   return failure();
 }
 
-Communicator::NetworkStatistics Communicator::network_statistics() {
+Communicator::Statistics Communicator::statistics() {
   return order_.when_quiet([this] {
-    NetworkStatistics statistics{};
+    Statistics statistics{};
     if (parts_.network == nullptr) return statistics;
     statistics.messages = parts_.network->counters();
     if (const auto* work = parts_.network->work_counters()) statistics.work = *work;

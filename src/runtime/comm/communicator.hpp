@@ -57,12 +57,12 @@ class Communicator {
   /// As engine_use(), of calls on memory of GPUs: never, where those of a node cannot map each other's. Error: always is asked for there.
   Result<EngineUse> gpu_engine_use() const;
   /// What this rank has sent to and received from other nodes; waits for the calls that were issued before.
-  struct NetworkStatistics {
+  struct Statistics {
     transports::MessageCounters messages;  // sent: by this rank itself
     transports::WorkCounters work;
     uint64_t messages_carried, bytes_carried;  // of this rank's, by neighbours
   };
-  NetworkStatistics network_statistics();
+  Statistics statistics();
   /// Whether calls that begin from now on are measured. Any thread.
   void measure_calls(bool on) { times_.measure(on); }
   bool measures_calls() const { return times_.is_on(); }

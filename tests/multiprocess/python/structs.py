@@ -27,10 +27,12 @@ PAIRS = [
     (c.EpCombineInputs, "epcclEpCombineInputs_t", "EPCCL_EP_COMBINE_INPUTS_INIT"),
     (c.EpCombineOutputs, "epcclEpCombineOutputs_t", "EPCCL_EP_COMBINE_OUTPUTS_INIT"),
     (c.EpStatsStruct, "epcclEpStats_t", "EPCCL_EP_STATS_INIT"),
+    (c.EpPlacementConfig, "epcclEpPlacementConfig_t", "EPCCL_EP_PLACEMENT_CONFIG_INIT"),
+    (c.EpPlacementInfo, "epcclEpPlacementInfo_t", "EPCCL_EP_PLACEMENT_INFO_INIT"),
     (c.EpProgressStruct, "epcclEpProgress_t", "EPCCL_EP_PROGRESS_INIT"),
 ]
 
-program = "#include <epccl/ep.h>\n#include <epccl/profile.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
+program = "#include <epccl/placement.h>\n#include <epccl/profile.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
 for struct, name, initializer in PAIRS:
     program += f'  {{ {name} s = {initializer}; printf("{name} %zu", sizeof s);\n'
     for field, *_ in struct._fields_:

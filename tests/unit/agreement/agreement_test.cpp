@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "../base/environment.hpp"
+#include "algorithms/alltoall/algorithm.hpp"
+#include "algorithms/collectives/collective.hpp"
 #include "base/settings.hpp"
 #include "runtime/comm/comm_config.hpp"
 #include "runtime/comm/rank_info.hpp"
@@ -179,6 +181,24 @@ TEST_F(Agreement, OptionsOfTheCallGoBeforeSettings) {
   environment_.set("EPCCL_NET", "tcp");
   environment_.set("EPCCL_COPY_ENGINE", "always");
   EXPECT_EQ(agreement(options), by_options);
+}
+
+/// As the table writes it: each name, and auto.
+template <typename Names>
+std::string one_of(const Names& names) {
+  std::string text;
+  for (const auto name : names) text += fmt::format("{}|", to_string(name));
+  return text + "auto";
+}
+
+// The table stands below what it names.
+TEST_F(Agreement, NamesEveryAlgorithmAndVariant) {
+  for (const auto& [name, values] : {std::pair("EPCCL_ALGO", one_of(algorithms::all_algorithms)),
+                                     std::pair("EPCCL_VARIANT", one_of(algorithms::variants))}) {
+    const auto entry = std::ranges::find(settings::table(), std::string_view(name), &Entry::name);
+    ASSERT_NE(entry, settings::table().end()) << name;
+    EXPECT_EQ(entry->values, values) << name;
+  }
 }
 
 TEST_F(Agreement, TheLongestHasRoomInAnIntroduction) {

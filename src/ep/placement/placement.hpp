@@ -1,0 +1,55 @@
+// Which ranks hold copies of which experts, so that each has as much to do as the others.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "base/status.hpp"
+#include "topology/cluster.hpp"
+
+namespace epccl::ep {
+
+/// The expert of a slot that holds none.
+inline constexpr int no_expert = -1;
+
+/// In all; beyond any cluster's, and few enough for a placement to take half a minute at most.
+inline constexpr int most_slots = 1 << 16;
+/// Of a rank and an expert, for each of which two bytes are kept.
+inline constexpr int64_t most_pairs = 1 << 26;
+
+/// What is placed. Slot s of rank r is number r * slots_per_rank + s; a *placement* has the expert of each slot, or no_expert.
+struct PlacementRules {
+  static constexpr uint64_t unlimited = std::numeric_limits<uint64_t>::max();
+  int experts = 0;
+  int slots_per_rank = 0;
+  /// Of as many neighbouring experts each; copies of one group's experts are on one node.
+  int groups = 1;
+  /// Nothing is changed where the fullest rank has at most 1 + tolerance times the mean.
+  double tolerance = 0.02;
+  /// Most copies that ranks get and did not have; those that have to be made come on top: of experts that are nowhere, or not where their
+  /// group is.
+  uint64_t max_moves = unlimited;
+};
+
+/// Error: numbers that cannot be, or fewer slots than experts.
+Status check_rules(const topology::Cluster& cluster, const PlacementRules& rules);
+/// Error: a placement of another size, or an expert that there is not.
+Status check_placement(const topology::Cluster& cluster, const PlacementRules& rules,
+                       std::span<const int> placement);
+
+/// With one copy on a rank at most, so that slots may stay empty, but what is good enough stays as it is. `load`: of each expert, finite and not negative. `before`: a placement to begin with, or empty. Depends on its arguments alone, in
+/// the same way on every machine. What has been checked by check_rules() and check_placement() is placed, but with
+/// groups, which may not fit into the nodes.
+Result<std::vector<int>> place_experts(const topology::Cluster& cluster, const PlacementRules& rules,
+                                       std::span<const double> load, std::span<const int> before);
+
+/// What ranks have to do, where each copy of an expert has an equal share of its load.
+struct Balance {
+  double fullest = 0, mean = 0;
+};
+Balance balance_of(const topology::Cluster& cluster, const PlacementRules& rules,
+                   std::span<const double> load, std::span<const int> placement);
+
+}  // namespace epccl::ep
