@@ -38,11 +38,11 @@ typedef struct {
   unsigned int version;           /**< do not touch */
   unsigned int num_experts;
   unsigned int num_ranks;
-  unsigned int slots_per_rank;    /**< num_ranks * slots_per_rank is at least num_experts, and at most 2^16; ranks times experts at most 2^26 */
+  unsigned int slots_per_rank;    /**< num_ranks * slots_per_rank is at least num_experts, and at most 2^14; ranks times experts at most 2^26 */
   const int* rank_to_node;        /**< num_ranks numbers, equal where ranks are on one node; NULL: all are. What counts is which are
                                    *   equal. Used by num_expert_groups and EPCCL_EP_SLOTS_NEAR */
   unsigned int num_expert_groups; /**< for routers that choose among groups of experts (DeepSeek-V3: 8) so that a token goes to few nodes: copies of the
-                                   *   experts of one group are on one node. Groups are of neighbours, all of one size. 0 or 1, or on one node: anywhere */
+                                   *   experts of one group are on one node. Groups are of neighbours, all of one size, at most 256. 0 or 1, or on one node: anywhere */
   unsigned int max_moves;         /**< most copies that ranks get and did not have. Those that have to be made come on top: of experts that
                                    *   are nowhere, or not on their group's node */
   double tolerance;               /**< nothing changes where the fullest rank has at most 1 + tolerance times the mean, each expert is somewhere
@@ -65,8 +65,9 @@ typedef struct {
 
 /** Finds a placement for loads as they are. `load`: of each expert, in any unit (tokens of the last minutes, say). `before`: the
  *  placement now, also one of which slots have been lost (-1); NULL: there is none. `after` (which may be `before`) gets one that has every expert, on no
- *  rank twice, so that **slots may be empty** (-1). From `before` it goes in steps, each of which takes most from the fullest rank for what it
- *  moves: what need not move stays, in its slot.
+ *  rank twice, so that **slots may be empty** (-1). `before` stays as it is where it is good enough. Else it goes from there in steps, each of
+ *  which takes most from the fullest rank for what it moves: what need not move stays, in its slot. Where that ends far from what a placement
+ *  from nothing has, and max_moves allows, it is such a one.
  *  `info` may be NULL. Local, any thread, and the same everywhere for the same arguments. epcclInvalidArgument: a number that cannot be,
  *  a load that is negative or not finite, groups for which the nodes have no room. */
 EPCCL_API epcclResult_t epcclEpPlaceExperts(const epcclEpPlacementConfig_t* config, const double* load, const int* before, int* after,

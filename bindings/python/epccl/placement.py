@@ -69,7 +69,7 @@ class PlacementRules:
 class Placement:
     """What :func:`place_experts` has found."""
 
-    slots: list[int]  #: the expert in each slot, -1 for none: no rank has an expert twice
+    slots: list[int]  #: the expert in each slot, -1 for none
     balance_before: float  #: load of the fullest rank over the mean; 0: nothing was there before
     balance_after: float
     moves: int  #: slots whose expert was not on their rank before

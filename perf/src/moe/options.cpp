@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t default_tokens = 128;
 constexpr long largest = std::numeric_limits<long>::max() - 1;  // what is larger is read as one more
-constexpr long most_tokens = 1L << 26, most_experts = 1L << 20, most_hidden = 1L << 20, most_slots = 1L << 16;
+constexpr long most_tokens = 1L << 26, most_experts = 1L << 20, most_hidden = 1L << 20, most_slots = 1L << 14;
 
 /// What is typed, before it means anything.
 struct Typed {

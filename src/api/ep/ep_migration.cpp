@@ -8,6 +8,7 @@
 #include "api/ep/ep_calls.hpp"
 #include "api/groups/capturing.hpp"
 #include "api/handles/last_error.hpp"
+#include "base/caught.hpp"
 #include "base/fnv1a.hpp"
 #include "ep/placement/migration.hpp"
 #include "ep/placement/placement.hpp"
@@ -51,7 +52,7 @@ class MigrationCall {
     EPCCL_TRY(check_no_ep_in_group());
     rank_ = communicator_->rank();
     all_.resize(static_cast<size_t>(communicator_->cluster().ranks()));
-    own_ = read();
+    own_ = caught([this] { return read(); });
     own_terms_.usable = own_.ok() ? 1 : 0;
     return {};
   }
@@ -162,7 +163,14 @@ class MigrationCall {
       tensors.push_back(&it);
     }
     EPCCL_TRY(check_apart(tensors, 0));
-    EPCCL_ASSIGN(device::Device* const device, device_of(*communicator_, memory, stream_));
+    EPCCL_ASSIGN(device::Device * device, device_of(*communicator_, memory, stream_));
+    // Pinned memory goes in the order of whatever stream it is given; other memory of the host's has streams of its own.
+    for (const NamedBuffer& it : memory) {
+      if (device == nullptr) {
+        EPCCL_ASSIGN(device, device_of_message(*communicator_, it.address, it.bytes, stream_));
+      }
+      if (device == nullptr) EPCCL_TRY(find_stream(stream_).status());
+    }
     if (device == nullptr) return {};
     EPCCL_ASSIGN(const bool captured, is_captured(*device, stream_));
     return captured ? not_capturable("a migration of experts", "the ranks compare what they are given")

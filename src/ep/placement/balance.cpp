@@ -137,20 +137,23 @@ void arrange(Arrangement& empty, std::span<const double> load) {
 void add_missing(Arrangement& arrangement, std::span<const double> load) {
   for (const int expert : by_load(load)) {
     if (arrangement.copies(expert) > 0) continue;
+    // Nothing has to go, the rank has least then, and as few as can be.
     std::optional<std::tuple<bool, double, size_t>> least;
     Change best;
-    const auto offer = [&](Change change, bool pushes_out) {
-      const std::tuple key(pushes_out, arrangement.outcome_of({&change, 1}).fullest,
-                           arrangement.experts_of(change.rank).size());
+    const auto offer = [&](Change change, double load_then) {
+      const std::tuple key(change.loses >= 0, load_then, arrangement.experts_of(change.rank).size());
       if (least && *least <= key) return;
       least = key;
       best = change;
     };
     for (int rank = 0; rank < arrangement.ranks(); ++rank) {
       if (!arrangement.may_get(rank, expert)) continue;
-      if (arrangement.has_room(rank)) offer({rank, -1, expert}, false);
-      for (const int other : arrangement.experts_of(rank))
-        if (arrangement.copies(other) > 1) offer({rank, other, expert}, true);
+      const double then = arrangement.load_of(rank) + load[static_cast<size_t>(expert)];
+      if (arrangement.has_room(rank))
+        offer({rank, -1, expert}, then);
+      else
+        for (const int other : arrangement.experts_of(rank))
+          if (arrangement.copies(other) > 1) offer({rank, other, expert}, then - arrangement.share(other));
     }
     arrangement.apply({&best, 1});
   }

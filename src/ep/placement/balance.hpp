@@ -12,7 +12,7 @@ namespace epccl::ep {
 /// where there is least to do, the largest first.
 void arrange(Arrangement& empty, std::span<const double> load);
 
-/// Puts each expert that no rank has where that makes least of a difference, in place of another's second copy where no rank has room.
+/// Puts each expert that no rank has on the rank that has least to do then, in place of another's second copy where none has room.
 /// There are as many slots as experts.
 void add_missing(Arrangement& arrangement, std::span<const double> load);
 

@@ -97,25 +97,36 @@ std::vector<int> matched(const Arrangement& sets, const PlacementRules& rules, s
   struct Pair {
     int common, set, rank;
   };
-  std::vector<Pair> pairs;
+  std::vector<Pair> pairs;  // that have something in common
+  std::vector<int> common(parts.size());
   for (int rank = 0; rank < sets.ranks(); ++rank) {
-    const auto had = slots_of(rules, before, rank);
-    for (int set = 0; set < sets.ranks(); ++set) {
-      if (parts[static_cast<size_t>(set)] != parts[static_cast<size_t>(rank)]) continue;
-      const auto& experts = sets.experts_of(set);
-      pairs.push_back({static_cast<int>(std::ranges::count_if(
-                           experts, [&](int it) { return std::ranges::find(had, it) != had.end(); })),
-                       set, rank});
-    }
+    std::ranges::fill(common, 0);
+    std::vector<int> had(slots_of(rules, before, rank).begin(), slots_of(rules, before, rank).end());
+    std::ranges::sort(had);
+    had.erase(std::unique(had.begin(), had.end()), had.end());
+    for (const int expert : had)
+      if (expert != no_expert)
+        for (const int set : sets.ranks_of(expert)) ++common[static_cast<size_t>(set)];
+    for (int set = 0; set < sets.ranks(); ++set)
+      if (common[static_cast<size_t>(set)] > 0 &&
+          parts[static_cast<size_t>(set)] == parts[static_cast<size_t>(rank)])
+        pairs.push_back({common[static_cast<size_t>(set)], set, rank});
   }
   std::ranges::stable_sort(pairs, [](const Pair& a, const Pair& b) { return a.common > b.common; });
   std::vector<int> set_of(parts.size(), -1);
   std::vector<bool> taken(parts.size());
-  for (const Pair& it : pairs)
-    if (set_of[static_cast<size_t>(it.rank)] < 0 && !taken[static_cast<size_t>(it.set)]) {
-      set_of[static_cast<size_t>(it.rank)] = it.set;
-      taken[static_cast<size_t>(it.set)] = true;
-    }
+  const auto give = [&](int rank, int set) {
+    if (set_of[static_cast<size_t>(rank)] >= 0 || taken[static_cast<size_t>(set)]) return;
+    set_of[static_cast<size_t>(rank)] = set;
+    taken[static_cast<size_t>(set)] = true;
+  };
+  for (const Pair& it : pairs) give(it.rank, it.set);
+  for (int part = 0; part <= std::ranges::max(parts); ++part) {
+    auto ranks = numbers_in(part, parts), left = ranks;
+    std::erase_if(ranks, [&](int rank) { return set_of[static_cast<size_t>(rank)] >= 0; });
+    std::erase_if(left, [&](int set) { return taken[static_cast<size_t>(set)]; });
+    for (size_t i = 0; i < ranks.size(); ++i) give(ranks[i], left[i]);
+  }
   return set_of;
 }
 
@@ -200,10 +211,11 @@ Status check_rules(const topology::Cluster& cluster, const PlacementRules& rules
   if (slots < rules.experts)
     return error(Code::invalid_argument, "{} experts have no room in {} slots ({} ranks with {})",
                  rules.experts, slots, cluster.ranks(), rules.slots_per_rank);
-  if (rules.groups < 1 || rules.experts % rules.groups != 0)
-    return error(Code::invalid_argument,
-                 "num_expert_groups is {}: {} experts are not as many groups of one size", rules.groups,
-                 rules.experts);
+  if (rules.groups < 1 || rules.groups > most_groups || rules.experts % rules.groups != 0)
+    return error(
+        Code::invalid_argument,
+        "num_expert_groups is {}: {} experts are not as many groups of one size, or these are more than {}",
+        rules.groups, rules.experts, most_groups);
   if (static_cast<int64_t>(cluster.ranks()) * rules.experts > most_pairs)
     return error(Code::invalid_argument, "{} experts on {} ranks: at most {} pairs of these", rules.experts,
                  cluster.ranks(), most_pairs);

@@ -15,9 +15,10 @@ namespace epccl::ep {
 inline constexpr int no_expert = -1;
 
 /// In all; beyond any cluster's, and few enough for a placement to take half a minute at most.
-inline constexpr int most_slots = 1 << 16;
-/// Of a rank and an expert, for each of which two bytes are kept.
+inline constexpr int most_slots = 1 << 14;
+/// Of ranks and experts, for each of which two bytes are kept.
 inline constexpr int64_t most_pairs = 1 << 26;
+inline constexpr int most_groups = 256;
 
 /// What is placed. Slot s of rank r is number r * slots_per_rank + s; a *placement* has the expert of each slot, or no_expert.
 struct PlacementRules {

@@ -82,7 +82,7 @@ TEST_P(MigrateExperts, BringsThemWhereTheyAreToBe) {
       const int experts = std::max(2, static_cast<int>(all) - 2);
       const auto drawn = [&] {
         std::vector<int> placement(all);
-        for (int& it : placement) it = std::uniform_int_distribution<int>(0, experts - 1)(random);
+        for (int& it : placement) it = std::uniform_int_distribution<int>(-1, experts - 1)(random);
         return placement;
       };
       const std::vector<int> before = drawn(), after = drawn();
@@ -90,8 +90,9 @@ TEST_P(MigrateExperts, BringsThemWhereTheyAreToBe) {
       ASSERT_EQ(weights.migrate(comm, before, after, scratch), epcclSuccess) << epcclGetLastError(nullptr);
       std::vector<int> expected = after;
       for (size_t slot = 0; slot < all; ++slot)
-        if (std::ranges::find(before, after[slot]) == before.end()) expected[slot] = before[slot];
-      weights.expect(expected, "what nobody had stays");
+        if (after[slot] < 0 || std::ranges::find(before, after[slot]) == before.end())
+          expected[slot] = before[slot];
+      weights.expect(expected, "what nobody had, and what is for nobody, stays");
     }
   });
 }
@@ -153,20 +154,23 @@ TEST(MigrateExpertsToo, WrongArgumentsOfOneRankAreToldByAll) {
       std::array<size_t, 2> bytes{100, 50};
       std::array<void*, 2> weights{first.data(), second.data()};
       void* scratch = room.data();
+      epcclStream_t stream = nullptr;
     };
     const auto wrong = [&](const char* own, const char* others, auto change) {
       Arguments it;
       if (context.rank == 1) change(it);
       EXPECT_EQ(epcclEpMigrateExperts(comm, it.slots, it.from.data(), it.to.data(), it.weights.data(),
                                       it.bytes.data(), it.tensors, it.scratch,
-                                      it.scratch == nullptr ? 0 : it.room.size(), nullptr),
+                                      it.scratch == nullptr ? 0 : it.room.size(), it.stream),
                 epcclInvalidArgument);
       expect_error(context, epcclInvalidArgument, context.rank == 1 ? own : others);
     };
     const char *cannot = "what rank 1 was given cannot be",
                *differs = "rank 1 has other slots_per_rank or sizes";
     wrong("slots_per_rank is 0", cannot, [](Arguments& it) { it.slots = 0; });
-    wrong("2 ranks with 65536 slots", cannot, [](Arguments& it) { it.slots = 65536; });
+    wrong("2 ranks with 16384 slots", cannot, [](Arguments& it) { it.slots = 16384; });
+    wrong("is not a stream", cannot,
+          [](Arguments& it) { it.stream = reinterpret_cast<epcclStream_t>(it.room.data()); });
     wrong("weights[1] is NULL", cannot, [](Arguments& it) { it.weights[1] = nullptr; });
     wrong("scratch is NULL", cannot, [](Arguments& it) { it.scratch = nullptr; });
     wrong("overlaps", cannot, [](Arguments& it) { it.weights[1] = it.first.data() + 60; });

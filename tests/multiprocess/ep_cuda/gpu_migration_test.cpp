@@ -1,6 +1,7 @@
 // Weights in GPU memory on their way to another placement.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,35 @@ TEST(GpuMigration, IsNoPartOfAGraph) {
       MUST(cuGraphDestroy(graph));
     }
     EXPECT_TRUE(weights.get() == before);
+  });
+}
+
+// Messages of pinned memory would become part of it.
+TEST(GpuMigration, OfPinnedMemoryIsNoPartOfAGraphEither) {
+  run_ranks({{2}, {}, {}}, [](const RankContext& context) {
+    const GpuRank gpu;
+    const Comm comm(context);
+    void *weights = nullptr, *scratch = nullptr;
+    MUST(cuMemHostAlloc(&weights, expert_bytes, 0));
+    MUST(cuMemHostAlloc(&scratch, expert_bytes, 0));
+    const std::vector<int> from = {0, 1}, to = {1, 0};
+    const auto migrated = [&] {
+      return epcclEpMigrateExperts(comm, 1, from.data(), to.data(), &weights, &expert_bytes, 1, scratch,
+                                   expert_bytes, gpu.as_epccl());
+    };
+    auto* const bytes = static_cast<uint8_t*>(weights);
+    std::fill_n(bytes, expert_bytes, static_cast<uint8_t>(context.rank + 1));
+    MUST(cuStreamBeginCapture(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_EQ(migrated(), epcclInvalidUsage);
+    CUgraph graph = nullptr;
+    MUST(cuStreamEndCapture(gpu.stream(), &graph));
+    MUST(cuGraphDestroy(graph));
+    ASSERT_EQ(migrated(), epcclSuccess) << epcclGetLastError(nullptr);
+    gpu.wait();
+    EXPECT_EQ(std::count(bytes, bytes + expert_bytes, static_cast<uint8_t>(2 - context.rank)),
+              static_cast<std::ptrdiff_t>(expert_bytes));
+    MUST(cuMemFreeHost(weights));
+    MUST(cuMemFreeHost(scratch));
   });
 }
 

@@ -176,6 +176,32 @@ TEST(BetterPlacement, IsAsGoodAsOneFromNothing) {
   }
 }
 
+// Steps get stuck there; of a placement from nothing each rank has the set of which it has most.
+TEST(BetterPlacement, MovesLessThanOneFromNothingWouldWhereItIsTaken) {
+  auto random = tests::seeded_generator("from nothing");
+  for (const int groups : {1, 4}) {
+    const Cluster cluster = Cluster::uniform(groups == 1 ? 1 : 2, groups == 1 ? 160 : 80);
+    PlacementRules rules = rules_of(128, 2);
+    rules.groups = groups;
+    const std::vector<int> before =
+        better(cluster, rules, tests::skewed_loads(random, rules.experts, 0.6), {});
+    const std::vector<double> load = tests::skewed_loads(random, rules.experts, 0.6);
+    const std::vector<int> nothing = better(cluster, rules, load, {}),
+                           after = better(cluster, rules, load, before);
+    tests::expect_whole(cluster, rules, after);
+    // With groups, these stay where they are.
+    const double much = 1.06 * tests::imbalance(cluster, rules, load, nothing);
+    EXPECT_TRUE(groups > 1 || tests::imbalance(cluster, rules, load, after) <= much) << much;
+    EXPECT_LT(10 * tests::moves_between(rules, before, after),
+              9 * tests::moves_between(rules, before, nothing));
+    for (size_t slot = 0; slot < after.size() && groups > 1; ++slot)
+      for (size_t other = 0; other < slot; ++other)
+        if (after[slot] >= 0 && after[other] >= 0 && after[slot] / 32 == after[other] / 32) {
+          EXPECT_EQ(slot / 160, other / 160) << "group " << after[slot] / 32 << " is on two nodes";
+        }
+  }
+}
+
 // A node is gone, and its ranks are others now, with nothing: copies elsewhere stay, and each expert is somewhere again.
 TEST(BetterPlacement, BringsLostExpertsBack) {
   auto random = tests::seeded_generator("lost experts");

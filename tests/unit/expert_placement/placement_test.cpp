@@ -198,12 +198,16 @@ TEST(Placement, RefusesNumbersThatCannotBe) {
   EXPECT_THAT(refused(4, 2, 5, 0), HasSubstr("num_expert_groups is 5: 4 experts are not as many groups"));
   EXPECT_THAT(refused(4, 2, 1, -0.1), HasSubstr("tolerance is -0.1"));
   EXPECT_THAT(refused(4, 2, 3, 0), HasSubstr("num_expert_groups is 3: 4 experts are not"));
+  PlacementRules grouped;
+  grouped.experts = grouped.groups = 257;
+  grouped.slots_per_rank = 257;
+  EXPECT_THAT(check_rules(cluster, grouped).message(), HasSubstr("these are more than 256"));
   PlacementRules many;
-  many.experts = 1 << 16;
+  many.experts = 1 << 14;
   many.slots_per_rank = 1;
-  EXPECT_THAT(check_rules(Cluster::uniform(1, 1 << 16), many).message(),
-              HasSubstr("65536 experts on 65536 ranks: at most"));
-  EXPECT_THAT(refused(4, 1 << 24, 1, 0), HasSubstr("at most 65536 slots"));
+  EXPECT_THAT(check_rules(Cluster::uniform(1, 1 << 14), many).message(),
+              HasSubstr("16384 experts on 16384 ranks: at most"));
+  EXPECT_THAT(refused(4, 1 << 24, 1, 0), HasSubstr("at most 16384 slots"));
 }
 
 }  // namespace
