@@ -164,17 +164,25 @@ class MigrationCall {
     }
     EPCCL_TRY(check_apart(tensors, 0));
     EPCCL_ASSIGN(device::Device * device, device_of(*communicator_, memory, stream_));
-    // Pinned memory goes in the order of whatever stream it is given; other memory of the host's has streams of its own.
-    for (const NamedBuffer& it : memory) {
-      if (device == nullptr) {
-        EPCCL_ASSIGN(device, device_of_message(*communicator_, it.address, it.bytes, stream_));
-      }
-      if (device == nullptr) EPCCL_TRY(find_stream(stream_).status());
+    if (device == nullptr) {
+      EPCCL_ASSIGN(device, device_of_host_memory(memory));
     }
     if (device == nullptr) return {};
     EPCCL_ASSIGN(const bool captured, is_captured(*device, stream_));
     return captured ? not_capturable("a migration of experts", "the ranks compare what they are given")
                     : Status{};
+  }
+
+  /// Pinned memory goes in the order of whatever stream it is given; other memory of the host's has streams of its own.
+  Result<device::Device*> device_of_host_memory(std::span<const NamedBuffer> memory) const {
+    device::Device* device = nullptr;
+    for (const NamedBuffer& it : memory) {
+      EPCCL_ASSIGN(device::Device* const of_stream,
+                   device_of_message(*communicator_, it.address, it.bytes, stream_));
+      if (of_stream == nullptr) EPCCL_TRY(find_stream(stream_).status());
+      device = of_stream;
+    }
+    return device;
   }
 
   Status find_piece() {
