@@ -1,7 +1,6 @@
 // placement.h, what needs no communicator.
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "api/device/which_device.hpp"
 #include "api/ep/ep_arguments.hpp"
@@ -60,23 +59,6 @@ double ratio(const ep::Balance& balance) {
   return balance.mean > 0 ? balance.fullest / balance.mean : 0;
 }
 
-void count_moves(const Placed& of, std::span<const int> before, std::span<const int> after,
-                 epcclEpPlacementInfo_t& info) {
-  const auto slots = static_cast<size_t>(of.rules.slots_per_rank);
-  std::map<int, std::vector<int>> holders;
-  for (size_t slot = 0; slot < before.size(); ++slot)
-    holders[before[slot]].push_back(static_cast<int>(slot / slots));
-  for (size_t slot = 0; slot < after.size(); ++slot) {
-    const int rank = static_cast<int>(slot / slots);
-    if (after[slot] == ep::no_expert) continue;
-    const std::vector<int>& had = holders[after[slot]];
-    if (std::ranges::find(had, rank) != had.end()) continue;
-    ++info.moves;
-    if (std::ranges::none_of(had, [&](int holder) { return of.cluster.same_node(holder, rank); }))
-      ++info.moves_network;
-  }
-}
-
 Status place(const epcclEpPlacementConfig_t* config, const double* load, const int* before, int* after,
              epcclEpPlacementInfo_t* out) {
   EPCCL_ASSIGN(const Placed of, read_config(config));
@@ -91,10 +73,11 @@ Status place(const epcclEpPlacementConfig_t* config, const double* load, const i
   EPCCL_ASSIGN(const std::vector<int> made, place_experts(of.cluster, of.rules, loads, was));
   std::ranges::copy(made, after);
   if (out == nullptr) return {};
-  info.moves = info.moves_network = 0;
   info.balance_before = was.empty() ? 0 : ratio(balance_of(of.cluster, of.rules, loads, was));
   info.balance_after = ratio(balance_of(of.cluster, of.rules, loads, made));
-  if (!was.empty()) count_moves(of, was, made, info);
+  const ep::Moves moves = was.empty() ? ep::Moves{} : moves_between(of.cluster, of.rules, was, made);
+  info.moves = static_cast<unsigned>(moves.all);
+  info.moves_network = static_cast<unsigned>(moves.network);
   write_sized(out, info);
   return {};
 }

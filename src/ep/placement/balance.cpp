@@ -11,6 +11,7 @@
 namespace epccl::ep {
 namespace {
 
+// Of thousands of slots; which takes seconds.
 constexpr size_t changes_looked_at = 1 << 30;
 
 /// Experts by load, the largest first.
@@ -162,7 +163,7 @@ void add_missing(Arrangement& arrangement, std::span<const double> load) {
 void improve(Arrangement& arrangement, double tolerance, uint64_t max_moves) {
   const uint64_t first = arrangement.moves();
   const uint64_t last = max_moves > UINT64_MAX - first ? UINT64_MAX : first + max_moves;
-  // Each step lets the loads, the largest first, come earlier in the order of words, so that they end. These are enough.
+  // Each step lets the loads, the largest first, come earlier in the order of words, so that they end.
   const size_t slots = static_cast<size_t>(arrangement.ranks()) * arrangement.slots_per_rank();
   const size_t most = std::min(8 * slots, 64 + changes_looked_at / (slots * arrangement.slots_per_rank()));
   for (size_t steps = 0; steps < most; ++steps) {

@@ -21,21 +21,21 @@ class Assignment {
         load_(at(rules.groups)),
         room_(at(cluster.nodes())),
         work_(at(cluster.nodes())) {
-    for (int group = 0; group < rules.groups; ++group)
-      for (int expert = first_of_group(rules, group); expert < first_of_group(rules, group + 1); ++expert)
-        load_[at(group)] += load[at(expert)];
+    for (int expert = 0; expert < rules.experts; ++expert)
+      load_[at(group_of(rules, expert))] += load[at(expert)];
     for (int node = 0; node < cluster.nodes(); ++node)
       room_[at(node)] = cluster.local_size(node) * rules.slots_per_rank;
   }
 
   void keep(std::span<const int> before) {
+    std::vector<std::vector<int>> copies(at(rules_.groups), std::vector<int>(at(cluster_.nodes())));
+    for (size_t slot = 0; slot < before.size(); ++slot)
+      if (before[slot] != no_expert)
+        ++copies[at(group_of(rules_, before[slot]))]
+                [at(cluster_.node_of(static_cast<int>(slot) / rules_.slots_per_rank))];
     for (int group = 0; group < rules_.groups; ++group) {
-      std::vector<int> copies(at(cluster_.nodes()));
-      for (size_t slot = 0; slot < before.size(); ++slot)
-        if (before[slot] >= first_of_group(rules_, group) && before[slot] < first_of_group(rules_, group + 1))
-          ++copies[at(cluster_.node_of(static_cast<int>(slot) / rules_.slots_per_rank))];
-      const auto most = std::ranges::max_element(copies);
-      const int node = static_cast<int>(most - copies.begin());
+      const auto most = std::ranges::max_element(copies[at(group)]);
+      const int node = static_cast<int>(most - copies[at(group)].begin());
       if (*most > 0 && size_ <= room_[at(node)]) put(group, node);
     }
   }

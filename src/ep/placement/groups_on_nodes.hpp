@@ -9,11 +9,6 @@
 
 namespace epccl::ep {
 
-/// Experts of group g: [first_of_group(g), first_of_group(g + 1)).
-inline int first_of_group(const PlacementRules& rules, int group) {
-  return group * (rules.experts / rules.groups);
-}
-
 inline int group_of(const PlacementRules& rules, int expert) {
   return expert / (rules.experts / rules.groups);
 }

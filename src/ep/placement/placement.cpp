@@ -1,6 +1,7 @@
 #include "ep/placement/placement.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "ep/placement/arrangement.hpp"
@@ -142,16 +143,6 @@ std::vector<int> in_slots(const Arrangement& arrangement, const PlacementRules& 
   return after;
 }
 
-uint64_t moves_between(const PlacementRules& rules, std::span<const int> before, std::span<const int> after) {
-  uint64_t moves = 0;
-  const auto slots = static_cast<size_t>(rules.slots_per_rank);
-  for (size_t slot = 0; slot < after.size(); ++slot) {
-    const auto had = slots_of(rules, before, static_cast<int>(slot / slots));
-    moves += after[slot] != no_expert && std::ranges::find(had, after[slot]) == had.end() ? 1 : 0;
-  }
-  return moves;
-}
-
 /// Which ranks may have which experts: those of one number. All are 0 where groups do not matter.
 struct Parts {
   std::vector<int> of_ranks, of_experts;
@@ -258,7 +249,7 @@ Result<std::vector<int>> place_experts(const topology::Cluster& cluster, const P
   const Arrangement made = from_nothing(rules, load, parts);
   if (kept.fullest_load() > much_worse * made.fullest_load()) {
     std::vector<int> after = in_slots(made, rules, before, matched(made, rules, before, parts.of_ranks));
-    if (moves_between(rules, before, after) <= rules.max_moves) return after;
+    if (moves_between(cluster, rules, before, after).all <= rules.max_moves) return after;
   }
   return in_slots(kept, rules, before, itself);
 }
@@ -278,6 +269,23 @@ Balance balance_of(const topology::Cluster& cluster, const PlacementRules& rules
     balance.mean += work / cluster.ranks();
   }
   return balance;
+}
+
+Moves moves_between(const topology::Cluster& cluster, const PlacementRules& rules,
+                    std::span<const int> before, std::span<const int> after) {
+  std::map<int, std::vector<int>> holders;  // ranks, of each expert
+  for (size_t slot = 0; slot < before.size(); ++slot)
+    holders[before[slot]].push_back(static_cast<int>(slot) / rules.slots_per_rank);
+  Moves moves;
+  for (size_t slot = 0; slot < after.size(); ++slot) {
+    const int rank = static_cast<int>(slot) / rules.slots_per_rank;
+    const std::vector<int>& had = holders[after[slot]];
+    if (after[slot] == no_expert || std::ranges::find(had, rank) != had.end()) continue;
+    ++moves.all;
+    if (std::ranges::none_of(had, [&](int holder) { return cluster.same_node(holder, rank); }))
+      ++moves.network;
+  }
+  return moves;
 }
 
 }  // namespace epccl::ep

@@ -40,9 +40,9 @@ Status check_rules(const topology::Cluster& cluster, const PlacementRules& rules
 Status check_placement(const topology::Cluster& cluster, const PlacementRules& rules,
                        std::span<const int> placement);
 
-/// With one copy on a rank at most, so that slots may stay empty, but what is good enough stays as it is. `load`: of each expert, finite and not negative. `before`: a placement to begin with, or empty. Depends on its arguments alone, in
-/// the same way on every machine. What has been checked by check_rules() and check_placement() is placed, but with
-/// groups, which may not fit into the nodes.
+/// `load`: of each expert, finite and not negative. `before`: a placement to begin with, or empty; it stays as it is where it is good
+/// enough. What is found else has one copy on a rank at most, so that slots may stay empty. Depends on its arguments alone, in the same way on every
+/// machine. Error: groups for which the nodes have no room. The rest check_rules() and check_placement() have found in order.
 Result<std::vector<int>> place_experts(const topology::Cluster& cluster, const PlacementRules& rules,
                                        std::span<const double> load, std::span<const int> before);
 
@@ -52,5 +52,12 @@ struct Balance {
 };
 Balance balance_of(const topology::Cluster& cluster, const PlacementRules& rules,
                    std::span<const double> load, std::span<const int> placement);
+
+/// Slots whose expert was not on their rank in `before`, and of these those whose expert was not on their node.
+struct Moves {
+  uint64_t all = 0, network = 0;
+};
+Moves moves_between(const topology::Cluster& cluster, const PlacementRules& rules,
+                    std::span<const int> before, std::span<const int> after);
 
 }  // namespace epccl::ep
