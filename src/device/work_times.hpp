@@ -59,6 +59,11 @@ class WorkTimes : public std::enable_shared_from_this<WorkTimes> {
 
   /// The call begins now: what was told before is forgotten.
   void restart();
+  /// On the clock of now_seconds().
+  double begin() const { return begin_; }
+  /// Whether not all ranks wait for all in this call. For its thread.
+  void set_apart(bool apart) { is_apart_ = apart; }
+  bool is_apart() const { return is_apart_; }
   /// Any thread.
   void add(WorkKind kind, double begin, double end);
   /// That of a device, made when it is first asked for. For the call's thread.
@@ -95,6 +100,7 @@ class WorkTimes : public std::enable_shared_from_this<WorkTimes> {
   static inline thread_local constinit WorkTimes* current_ = nullptr;
 
   double begin_ = now_seconds();
+  bool is_apart_ = false;
   std::mutex mutex_;
   std::vector<WorkSpan> spans_;
   std::vector<Known> on_devices_;

@@ -7,7 +7,7 @@
         recv = np.empty_like(send)
         comm.alltoall(send, recv)
 
-The names follow the C API (epccl/epccl.h, epccl/ep.h, epccl/placement.h), which says everything exactly. A failing call raises
+The names follow the C API (the headers include/epccl), which says everything exactly. A failing call raises
 :class:`EpcclError`, with the library's code and its text.
 """
 
@@ -32,6 +32,7 @@ from .memory import empty, mem_alloc
 from .placement import Placement, PlacementRules, SlotChoice, migrate_experts, pick_slots, place_experts
 from .registrations import Registration, Window
 from .routings import Counters, Layout, Progress, Stats, Strategy
+from .stragglers import Lateness, RankTimes, Stragglers
 from .streams import Event, Stream
 
 __all__ = [
@@ -44,11 +45,13 @@ __all__ = [
     "Event",
     "InvalidArgument",
     "InvalidUsage",
+    "Lateness",
     "Layout",
     "LibraryNotFound",
     "Placement",
     "PlacementRules",
     "Progress",
+    "RankTimes",
     "Reason",
     "RedOp",
     "Registration",
@@ -57,6 +60,7 @@ __all__ = [
     "Settings",
     "SlotChoice",
     "Stats",
+    "Stragglers",
     "Strategy",
     "Stream",
     "SystemFailure",

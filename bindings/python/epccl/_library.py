@@ -9,7 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
-from ._structs import CallTimesStruct, Config, EpDispatchConfig, SimInfo, StatisticsStruct, UniqueIdStruct, check_range
+from ._structs import CallTimesStruct, Config, EpDispatchConfig, RankTimesStruct, SimInfo, StatisticsStruct, StragglersStruct, UniqueIdStruct, check_range
 from .errors import EpcclError, LibraryNotFound, Result, make_error
 
 SONAME = "libepccl.so.0.1"
@@ -77,6 +77,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "epcclCommGetStatistics": [_c, _p(StatisticsStruct)],
     "epcclCommMeasureCalls": [_c, _int],
     "epcclCommGetCallTimes": [_c, _p(CallTimesStruct)],
+    "epcclCommFindStragglers": [_c, _p(StragglersStruct), _p(RankTimesStruct)],
     "epcclCommGetLostRanks": [_c, _p(_int), _int, _p(_int)],
     "epcclCommCount": [_c, _p(_int)],
     "epcclCommUserRank": [_c, _p(_int)],

@@ -1,4 +1,4 @@
-"""The C structs of epccl.h, ep.h, placement.h and profile.h, as the headers' initializers set them up."""
+"""The C structs of epccl.h, ep.h, placement.h, profile.h and stragglers.h, as the headers' initializers set them up."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _CONFIG_UNDEF_INT = -(2**31)
 _SIM_INFO_MAGIC = 0xEC151AFE
 _STATISTICS_MAGIC = 0x57A7150C
 _CALL_TIMES_MAGIC = 0xCA117135
+_STRAGGLERS_MAGIC = 0x57A66135
 _EP_MAGIC = 0xEC1E9
 _EP_API_VERSION = 1
 
@@ -131,6 +132,33 @@ class CallTimesStruct(ctypes.Structure):
 
     def __init__(self) -> None:
         super().__init__(ctypes.sizeof(CallTimesStruct), _CALL_TIMES_MAGIC, _VERSION_CODE)
+
+
+class RankTimesStruct(ctypes.Structure):
+    _fields_ = [
+        ("late", ctypes.c_double),
+        ("between", ctypes.c_double),
+        ("own", ctypes.c_double),
+        ("waited", ctypes.c_double),
+        ("lastCalls", _ull),
+        ("lateBy", ctypes.c_int),
+    ]
+
+
+class StragglersStruct(ctypes.Structure):
+    _fields_ = [
+        ("size", _size),
+        ("magic", _uint),
+        ("version", _uint),
+        ("threshold", ctypes.c_double),
+        ("calls", _ull),
+        ("seconds", ctypes.c_double),
+        ("lost", ctypes.c_double),
+        ("late", ctypes.c_int),
+    ]
+
+    def __init__(self, threshold: float = 0.05) -> None:
+        super().__init__(ctypes.sizeof(StragglersStruct), _STRAGGLERS_MAGIC, _VERSION_CODE, threshold)
 
 
 class _Ep(ctypes.Structure):

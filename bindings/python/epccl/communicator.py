@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Collection, Sequence, SupportsIndex
 
 from . import _library, program_end
 from ._library import begin, call
-from ._structs import CallTimesStruct, StatisticsStruct, UniqueIdStruct, check_range, id_struct, number_array
+from ._structs import CallTimesStruct, RankTimesStruct, StatisticsStruct, StragglersStruct, UniqueIdStruct, check_range, id_struct, number_array
 from .buffers import Buffer, View
 from .config import Settings, config_of, config_of_child
 from .datatypes import DataType
@@ -19,6 +19,7 @@ from .errors import EpcclError, InvalidUsage, Result
 from .exchanges import Exchanges
 from .groups import keep_in_use
 from .registrations import Registration, Window
+from .stragglers import Stragglers, found_by
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -258,7 +259,7 @@ class Communicator(Exchanges):
         return {name: getattr(counted, name) for name in StatisticsStruct.COUNTERS}
 
     def measure_calls(self, on: bool) -> None:
-        """Whether calls that begin from now on are measured, on this rank; for :meth:`call_times`."""
+        """Whether calls that begin from now on are measured, on this rank; for :meth:`call_times` and :meth:`find_stragglers`."""
         call("epcclCommMeasureCalls", self._pointer(), int(on), comm=self._handle)
 
     def call_times(self) -> dict[str, float]:
@@ -267,6 +268,13 @@ class Communicator(Exchanges):
         times = CallTimesStruct()
         call("epcclCommGetCallTimes", self._pointer(), ctypes.byref(times), comm=self._handle)
         return {name: getattr(times, name) for name in ("calls", *CallTimesStruct.SECONDS)}
+
+    def find_stragglers(self, threshold: float = 0.05) -> Stragglers:
+        """Which ranks kept the others waiting in the measured calls since this was asked last: those that came late by ``threshold`` of the
+        time, or more. Collective; every rank measures its calls (:meth:`measure_calls`), and all are told the same."""
+        found, ranks = StragglersStruct(float(threshold)), (RankTimesStruct * self.size)()
+        call("epcclCommFindStragglers", self._pointer(), ctypes.byref(found), ranks, comm=self._handle)
+        return found_by(found, list(ranks))
 
     def __enter__(self) -> "Communicator":
         return self

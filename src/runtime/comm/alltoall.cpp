@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "runtime/comm/planned_run.hpp"
 #include "runtime/executor/message_key.hpp"
+#include "runtime/times/call_times.hpp"
 
 namespace epccl::runtime {
 
@@ -65,6 +66,7 @@ Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCal
 
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   EPCCL_ASSIGN(const Planned* const known, planned(call));
+  if (call.capture != nullptr) CallTimes::not_to_be_compared();
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
   log_choice(known->text, known->choice, engines);
   const Call run = run_of(*known, call, executor_.next_sequence(), engines.copies);

@@ -7,7 +7,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/long_wait.hpp"
-#include "runtime/comm/call_times.hpp"
+#include "runtime/times/call_times.hpp"
 
 namespace epccl::runtime {
 namespace {

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "runtime/comm/planned_run.hpp"
 #include "runtime/executor/message_key.hpp"
+#include "runtime/times/call_times.hpp"
 
 namespace epccl::runtime {
 namespace {
@@ -124,6 +125,7 @@ Result<CollectiveRunner::Planned> CollectiveRunner::make_plan(const CollectiveCa
 
 Status CollectiveRunner::run(const CollectiveCall& call) {
   EPCCL_ASSIGN(const Planned* known, planned(call));
+  if (algorithms::has_root(call.what.kind) || call.capture != nullptr) CallTimes::not_to_be_compared();
   const EngineChoice engines = choose_engines(call, &known->choice);
   log_choice(known->text, known->choice, engines);
   Call run = run_of(*known, call, executor_.next_sequence(), engines.copies);

@@ -201,6 +201,8 @@ Result<CommConfig> read_comm_config(const CommOptions& options) {
   if (options.first_gpu_calls) config.first_gpu_calls = static_cast<uint64_t>(first_calls);
   config.engines.near_signals = settings::get("EPCCL_CUDA_SIGNALS") == "auto" && !launches_block();
   EPCCL_ASSIGN(config.queues_behind_held, settings::get_bool("EPCCL_CUDA_AHEAD"));
+  EPCCL_ASSIGN(const int64_t compare_every, settings::get_integer("EPCCL_STRAGGLERS"));
+  config.compare_every = static_cast<uint64_t>(compare_every);
   config.agreement = agreement_of(config);
   return config;
 }

@@ -66,6 +66,7 @@ struct CommConfig {
   uint64_t stage_bytes = 0;         // EPCCL_STAGE_SIZE
   uint64_t first_gpu_calls = 0;     // EPCCL_CUDA_FIRST_CALLS
   bool queues_behind_held = false;  // EPCCL_CUDA_AHEAD
+  uint64_t compare_every = 0;       // EPCCL_STRAGGLERS; 0: never
   std::optional<int> gpu;
   std::string name;
   std::string agreement;  // the settings of scope all_ranks, as words NAME=value, options applied

@@ -56,7 +56,11 @@ Communicator::Communicator(CommParts parts)
           [this](const std::vector<int>& members, Absence absence) { return why_lost(members, absence); },
           [this](int rank, bool at_loopback) { note_nobody_there(rank, at_loopback); },
           parts_.config.wait.timeout_seconds),
-      engine_use_(parts_.config.engines.use) {
+      engine_use_(parts_.config.engines.use),
+      stragglers_(parts_.cluster, parts_.hosts, parts_.rank, parts_.config.compare_every,
+                  [this](const void* mine, uint64_t bytes, std::byte* by_rank) {
+                    return tell_all(mine, bytes, by_rank, "stragglers");
+                  }) {
   monitor_.listened_to_by([this](Status status) { return tell(std::move(status)); });
   parts_.node->set_patience({waiter_.timeout(), [this] { return monitor_.check(); }});
 }
@@ -269,7 +273,9 @@ Status Communicator::run_begun(Admission admitted, const std::function<Status()>
   if (!admitted.has_come) return failed_before_its_turn(std::move(admitted).take_status());
   if (admitted.ok()) set_work_timeout(*admitted);
   const EndOfTurn end{order_};
-  return admitted.ok() ? do_work(work) : std::move(admitted).take_status();
+  if (!admitted.ok()) return std::move(admitted).take_status();
+  EPCCL_TRY(do_work(work));
+  return stragglers_.is_due() ? do_work([this] { return stragglers_.say(); }, Measured::no) : Status{};
 }
 
 // Nothing of it has moved, so nothing is to be stopped.
@@ -283,21 +289,23 @@ Status Communicator::failed_before_its_turn(Status status) {
 }
 
 // What it throws (memory that it did not get, a thread that did not start) is its failure: its turn must end, and others be told.
-Status Communicator::try_work(const std::function<Status()>& work) {
+Status Communicator::try_work(const std::function<Status()>& work, Measured measured) {
   try {
-    if (!times_.is_on()) return work();
-    return times_.run(work, [this] {
+    CallTimes& times = stragglers_.times();
+    if (!times.is_on() || measured == Measured::no) return work();
+    const auto settle = [this] {
       executor_.waiter().moved();
       waiter_.moved();
-    });
+    };
+    return times.run(work, settle, [this] { return executor_.last_sequence(); });
   } catch (const std::exception& thrown) {
     return with_or_without_text(
         [&] { return error(Code::system_error, "rank {}: {}", rank(), thrown.what()); });
   }
 }
 
-Status Communicator::do_work(const std::function<Status()>& work) {
-  Status status = try_work(work);
+Status Communicator::do_work(const std::function<Status()>& work, Measured measured) {
+  Status status = try_work(work, measured);
   if (!status.ok()) return fail(std::move(status));
   return status;
 }
@@ -388,7 +396,7 @@ Communicator::Statistics Communicator::statistics() {
 }
 
 Result<CallTimes::Sums> Communicator::call_times() {
-  return order_.when_quiet([this] { return times_.take(); });
+  return order_.when_quiet([this] { return stragglers_.times().take(); });
 }
 
 void Communicator::interrupt_work(const char* why) {

@@ -13,11 +13,11 @@
 #include "base/status.hpp"
 #include "runtime/comm/alltoall.hpp"
 #include "runtime/comm/call_order.hpp"
-#include "runtime/comm/call_times.hpp"
 #include "runtime/comm/collectives.hpp"
 #include "runtime/comm/comm_parts.hpp"
 #include "runtime/comm/on_device.hpp"
 #include "runtime/comm/regroup.hpp"
+#include "runtime/comm/stragglers.hpp"
 #include "runtime/engines/copy_engines.hpp"
 #include "runtime/executor/call_name.hpp"
 #include "runtime/executor/executor.hpp"
@@ -64,10 +64,13 @@ class Communicator {
   };
   Statistics statistics();
   /// Whether calls that begin from now on are measured. Any thread.
-  void measure_calls(bool on) { times_.measure(on); }
-  bool measures_calls() const { return times_.is_on(); }
+  void measure_calls(bool on) { stragglers_.times().measure(on); }
+  bool measures_calls() const { return stragglers_.times().is_on(); }
   /// Of those that were, since this was asked last; waits for the calls that were issued before.
   Result<CallTimes::Sums> call_times();
+  /// Who of the ranks came late to the measured calls since this was asked last, by so much of the time. To be called from work passed to
+  /// run(), by all ranks.
+  Result<Lateness> find_stragglers(double threshold) { return stragglers_.compare(threshold); }
   /// Null on one node. For work passed to run().
   transports::MessageTransport* network() { return executor_.network(); }
   std::string network_suffix() const { return executor_.network_suffix(); }
@@ -198,8 +201,9 @@ class Communicator {
  private:
   Status run_begun(Admission admitted, const std::function<Status()>& work);
   Status failed_before_its_turn(Status status);
-  Status try_work(const std::function<Status()>& work);
-  Status do_work(const std::function<Status()>& work);
+  enum class Measured : uint8_t { if_asked_for, no };
+  Status try_work(const std::function<Status()>& work, Measured measured);
+  Status do_work(const std::function<Status()>& work, Measured measured = Measured::if_asked_for);
   void interrupt_work(const char* why);
   void set_work_timeout(double seconds);
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }
@@ -228,7 +232,7 @@ class Communicator {
   Waiter waiter_;
   Regroup regroup_;
   std::atomic<EngineUse> engine_use_;
-  CallTimes times_;
+  Stragglers stragglers_;
   uint32_t next_number_ = 1;
 
   std::atomic<bool> left_ = false, replay_timed_out_ = false;

@@ -9,6 +9,7 @@
 #include "runtime/engines/across_nodes.hpp"
 #include "runtime/engines/kept_memory.hpp"
 #include "runtime/streams/turn_words.hpp"
+#include "runtime/times/call_times.hpp"
 
 namespace epccl::runtime {
 
@@ -253,6 +254,7 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
 Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text,
                             const Work& work) {
   EPCCL_TRY(monitor_.check_lightly());
+  CallTimes::not_to_be_compared();
   CapturedCalls& captured = *engines_.captures();
   Call call = call_on(rows, text, captured.on());
   // Ranks that disagree about the graph are told.

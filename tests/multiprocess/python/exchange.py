@@ -76,6 +76,25 @@ def test_calls_are_measured_while_that_is_asked_for(comm):
     assert abs(times["total"] - sum(times[part] for part in ("kernel", "copy", "signal", "host"))) < 1e-6, times
 
 
+def test_a_rank_that_computes_longer_is_a_straggler(comm):
+    send, slow = np.arange(comm.size * 5, dtype="int32"), comm.size - 1
+    expect_error(epccl.InvalidUsage, "rank 0 does not measure its calls", comm.find_stragglers)
+    comm.measure_calls(True)
+    for _ in range(8):
+        if comm.rank == slow:
+            time.sleep(0.03)
+        comm.alltoall(send, np.zeros_like(send))
+    found = comm.find_stragglers()
+    comm.measure_calls(False)
+    assert found.calls == 7 and len(found.ranks) == comm.size, found
+    assert found.late[0] == slow, found
+    its = found.ranks[slow]
+    assert its.late_by == epccl.Lateness.BETWEEN_CALLS and its.late > 0.1 and its.between > 0.2, its
+    assert its.last_calls > 3 and 0 < found.lost < found.seconds, found
+    assert "between calls" in str(found).splitlines()[2 + slow], str(found)
+    expect_error(epccl.InvalidArgument, "threshold is 1.5", lambda: comm.find_stragglers(1.5))
+
+
 def test_a_ring_in_a_group_and_plain_buffers(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     send, recv = array.array("d", [comm.rank + 0.5] * 9), array.array("d", [0.0] * 9)

@@ -10,12 +10,14 @@ from pathlib import Path
 from epccl import _structs as c
 
 HEADERS = Path(sys.argv[1])
-# Python's class, C's type and initializer
+# Python's class, C's type and initializer; None: it is only written to, and never changes
 PAIRS = [
     (c.Config, "epcclConfig_t", "EPCCL_CONFIG_INITIALIZER"),
     (c.SimInfo, "epcclSimInfo_t", "EPCCL_SIM_INFO_INITIALIZER"),
     (c.StatisticsStruct, "epcclStatistics_t", "EPCCL_STATISTICS_INITIALIZER"),
     (c.CallTimesStruct, "epcclCallTimes_t", "EPCCL_CALL_TIMES_INITIALIZER"),
+    (c.StragglersStruct, "epcclStragglers_t", "EPCCL_STRAGGLERS_INITIALIZER"),
+    (c.RankTimesStruct, "epcclRankTimes_t", None),
     (c.EpTensor, "epcclEpTensor_t", "EPCCL_EP_TENSOR_INIT"),
     (c.EpGroupConfig, "epcclEpGroupConfig_t", "EPCCL_EP_GROUP_CONFIG_INIT"),
     (c.EpHandleConfig, "epcclEpHandleConfig_t", "EPCCL_EP_HANDLE_CONFIG_INIT"),
@@ -32,12 +34,12 @@ PAIRS = [
     (c.EpProgressStruct, "epcclEpProgress_t", "EPCCL_EP_PROGRESS_INIT"),
 ]
 
-program = "#include <epccl/placement.h>\n#include <epccl/profile.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
+program = "#include <epccl/placement.h>\n#include <epccl/stragglers.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
 for struct, name, initializer in PAIRS:
-    program += f'  {{ {name} s = {initializer}; printf("{name} %zu", sizeof s);\n'
+    program += f'  {{ {name} s = {initializer or "{0}"}; printf("{name} %zu", sizeof s);\n'
     for field, *_ in struct._fields_:
         program += f'    printf(" %zu+%zu", offsetof({name}, {field}), sizeof s.{field});\n'
-    program += '    printf(" %zu %u\\n", (size_t)s.size, s.magic); }\n'
+    program += '    printf(" %zu %u\\n", (size_t)s.size, s.magic); }\n' if initializer else '    puts(""); }\n'
 program += "  return 0;\n}\n"
 
 with tempfile.TemporaryDirectory() as scratch:
@@ -46,10 +48,10 @@ with tempfile.TemporaryDirectory() as scratch:
     subprocess.run(["cc", f"-I{HEADERS}", str(source), "-o", f"{scratch}/structs"], check=True)
     lines = subprocess.run([f"{scratch}/structs"], check=True, capture_output=True, text=True).stdout.splitlines()
 
-for (struct, name, _), line in zip(PAIRS, lines):
+for (struct, name, initializer), line in zip(PAIRS, lines):
     fields = " ".join(f"{getattr(struct, f).offset}+{getattr(struct, f).size}" for f, *_ in struct._fields_)
     value = struct()
-    mine = f"{name} {ctypes.sizeof(struct)} {fields} {value.size} {value.magic}"
+    mine = f"{name} {ctypes.sizeof(struct)} {fields}" + (f" {value.size} {value.magic}" if initializer else "")
     assert mine == line, f"\npython {mine}\nC      {line}"
 
 # The functions that are declared have as many arguments as in C.
