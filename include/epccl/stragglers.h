@@ -6,15 +6,15 @@
  *   epcclCommFindStragglers(comm, &found, ranks);                 every rank; all learn the same
  *   if (found.late > 0) ...                                       ranks[r].lateBy says why
  *
- * A call that all ranks wait for (all-to-all, allgather, reductions to all, dispatch and combine) ends for nobody before the last rank has
- * come. So who comes last waits least, and no clock has to be compared: a rank is late by as much as the median rank waited longer. Where
- * a rank's time goes between two ends of calls tells why:
+ * A call in which every rank waits for all (all-to-all, allgather, reductions to all, an update of a handle; on one node dispatch and combine)
+ * ends for nobody before the last rank has come. So who comes last waits least, and no clock has to be compared: a rank is late by as much as
+ * the median rank waited longer. Where a rank's time goes between two ends of such calls tells why:
  *
  *   between   outside of the communicator's calls: the program computes, loads data, waits for something else
  *   own       in calls, not waiting: it copies, adds up, sends
  *   waited    in calls, for other ranks
  *
- * The sum is the same for all ranks. With EPCCL_STRAGGLERS=1000 and EPCCL_DEBUG=WARN the ranks of every communicator do the same by
+ * The sum is about the same for all ranks. With EPCCL_STRAGGLERS=1000 and EPCCL_DEBUG=WARN the ranks of every communicator do the same by
  * themselves after each 1000 calls, and rank 0 says who was late: of any program, one of NCCL's too. docs/stragglers.md says what is found,
  * and what is not.
  */
@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 typedef EPCCL_ENUM {
-  epcclNotLate = 0,
+  epcclNotLate = 0,          /**< or less than threshold * seconds */
   epcclLateBetweenCalls = 1, /**< it takes longer than the median rank until it calls */
   epcclLateInCalls = 2,      /**< it has more of its own to do in calls than the median rank, or takes longer for it */
   epcclLateOtherwise = 3     /**< neither explains half of it: it waits for something else, say a rank in calls with a root */
@@ -39,7 +39,7 @@ typedef struct {
   double late;                  /**< how much less it waited than the median rank, call by call; below 0: it came early */
   double between, own, waited;  /**< where its time went */
   unsigned long long lastCalls; /**< so many times it waited least of all ranks */
-  epcclLateness_t lateBy;       /**< epcclNotLate: late is below threshold * seconds */
+  epcclLateness_t lateBy;      
 } epcclRankTimes_t;
 
 /** What is known of all. Set up with EPCCL_STRAGGLERS_INITIALIZER; versioned by size. */
@@ -48,8 +48,8 @@ typedef struct {
   unsigned int magic;       /**< do not touch */
   unsigned int version;     /**< do not touch */
   double threshold;         /**< in: who is late by so much of the time, 0 to 1, is a straggler */
-  unsigned long long calls; /**< that were compared: the last 1024 that all ranks wait for and have measured, fewer where there are
-                             *   more than 102 ranks (2 MiB of records in all, and 32 calls at least) */
+  unsigned long long calls; /**< that were compared: the last 1024, fewer where there are more than 85 ranks (2 MiB of records in all, and 32
+                             *   calls at least) */
   double seconds;           /**< that they took, and what lies between them */
   double lost;              /**< so much shorter it had been if who was last in each call had come with the median rank */
   int late;                 /**< stragglers */
@@ -58,12 +58,14 @@ typedef struct {
 #define EPCCL_STRAGGLERS_INITIALIZER \
   { sizeof(epcclStragglers_t), EPCCL_STRAGGLERS_MAGIC, EPCCL_VERSION_CODE, 0.05, 0, 0.0, 0.0, 0 }
 
-/** Compares the calls since this was called last, or since they are measured. `ranks`: as many as the communicator has, or NULL. Both are the
- *  same on all ranks. Collective, as epcclAllGather, outside of groups; it takes its turn behind the communicator's calls that were issued
- *  before, returns when it is over, and is no call to be compared itself. Replays of graphs, calls with a root, sends and receives are not
- *  compared; what ranks wait in them counts as waited. Any thread.
- *  epcclInvalidArgument: `found` is NULL or was not set up, a threshold that is not from 0 to 1; the others wait for this rank's call then.
- *  epcclInvalidUsage, on all ranks: one of them does not measure its calls; a group is open. */
+/** Compares the measured calls behind the last comparison, also one that EPCCL_STRAGGLERS asked for; behind the first that is measured, where
+ *  there was none. `ranks`: as many as the communicator has, or NULL. Both are the same on all ranks. Collective, as epcclAllGather, outside of
+ *  groups (a thread that drives several ranks needs others for it); it takes its turn behind the communicator's calls that were issued
+ *  before, returns when it is over, and is no call to be compared itself. Any thread.
+ *  Not compared, since not all ranks wait for all: sends and receives, calls with a root or of 0 bytes, dispatch and combine between nodes,
+ *  replays of graphs. What ranks wait in them counts as waited; a replay that a graph makes by itself, as between.
+ *  epcclInvalidUsage, on all ranks: one of them does not measure its calls. On this rank alone, for whose call the others wait then:
+ *  epcclInvalidArgument: `found` is NULL or was not set up, or a threshold that is not from 0 to 1; epcclInvalidUsage: a group is open. */
 EPCCL_API epcclResult_t epcclCommFindStragglers(epcclComm_t comm, epcclStragglers_t* found, epcclRankTimes_t* ranks);
 
 #ifdef __cplusplus

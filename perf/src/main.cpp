@@ -3,6 +3,8 @@
 #include <exception>
 
 #include "perf/src/collective_job.hpp"
+#include "perf/src/links/job.hpp"
+#include "perf/src/links/options.hpp"
 #include "perf/src/moe/job.hpp"
 #include "perf/src/moe/options.hpp"
 #include "perf/src/operation_first.hpp"
@@ -14,6 +16,7 @@ int run(int argc, char** argv) {
   using namespace epccl::perf;
   const std::vector<const char*> words = operation_first(argc, argv);
   if (words.size() > 1 && moe::parse_operation(words[1])) return moe::run(argc, argv);
+  if (words.size() > 1 && links::is_operation(words[1])) return links::run(argc, argv);
   return run_collectives(argc, argv);
 }
 

@@ -42,8 +42,8 @@ Result<Operation> parse_operation(std::string_view text) {
     if (without_underscores(text) == without_underscores(names[i])) return static_cast<Operation>(i);
     known += std::string(i == 0 ? "" : ", ") + names[i];
   }
-  return error(Code::invalid_argument, "unknown operation \"{}\": want one of {}, dispatch, combine or moe",
-               text, known);
+  return error(Code::invalid_argument,
+               "unknown operation \"{}\": want one of {}, dispatch, combine, moe or links", text, known);
 }
 
 bool is_alltoall(Operation operation) {

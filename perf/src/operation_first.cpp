@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "perf/src/links/options.hpp"
 #include "perf/src/moe/options.hpp"
 #include "perf/src/options.hpp"
 
@@ -11,7 +12,7 @@ namespace epccl::perf {
 namespace {
 
 bool is_operation(std::string_view word) {
-  return moe::parse_operation(word) || parse_operation(word).ok();
+  return moe::parse_operation(word) || links::is_operation(word) || parse_operation(word).ok();
 }
 
 /// Whether the word behind this option belongs to it.
@@ -38,6 +39,7 @@ std::vector<const char*> operation_first(int argc, const char* const* argv) {
   ValueNames names;
   add_value_names(names);
   moe::add_value_names(names);
+  links::add_value_names(names);
   std::vector<const char*> words(argv, argv + argc);
   for (size_t i = 1; i < words.size(); ++i) {
     const std::string_view word = words[i];

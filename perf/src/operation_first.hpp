@@ -18,7 +18,7 @@ struct ValueNames {
 };
 
 /// The arguments with the operation behind the program's name, whatever it is: the first word that is neither an option of the
-/// collectives or of moe nor what belongs to one. Behind --overlap, whose word may be left out, an operation's name is the
+/// collectives, of moe or of links nor what belongs to one. Behind --overlap, whose word may be left out, an operation's name is the
 /// operation. As they are where there is none.
 std::vector<const char*> operation_first(int argc, const char* const* argv);
 

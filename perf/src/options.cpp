@@ -208,7 +208,7 @@ Grammar::Grammar() {
   app.add_option(
          "operation", typed.operation,
          "alltoall, alltoallv, allgather, reduce_scatter, allreduce, broadcast, reduce, gather, scatter or "
-         "sendrecv; dispatch, combine and moe have options of their own: moe --help")
+         "sendrecv; dispatch, combine, moe and links have options of their own: moe --help, links --help")
       ->option_text("OPERATION");
   add_size_options(app, typed);
   measuring.add_to(app);

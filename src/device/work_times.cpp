@@ -74,9 +74,12 @@ Result<TimeSplit> WorkTimes::split() {
 }
 
 WorkTimes::Scope::Scope(std::shared_ptr<WorkTimes> times)
-    : times_(std::move(times)), before_(std::exchange(current_, times_.get())) {}
+    : times_(std::move(times)), before_(std::exchange(current_, times_.get())) {
+  times_->outer_ = before_;
+}
 
 WorkTimes::Scope::~Scope() {
+  times_->outer_ = nullptr;
   current_ = before_;
 }
 

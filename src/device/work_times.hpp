@@ -61,9 +61,11 @@ class WorkTimes : public std::enable_shared_from_this<WorkTimes> {
   void restart();
   /// On the clock of now_seconds().
   double begin() const { return begin_; }
-  /// Whether not all ranks wait for all in this call. For its thread.
-  void set_apart(bool apart) { is_apart_ = apart; }
-  bool is_apart() const { return is_apart_; }
+  /// The number of the call, where all ranks wait for all in it, and know it by that; 0: not so. For its thread.
+  void set_number(uint64_t number) { number_ = number; }
+  uint64_t number() const { return number_; }
+  /// That of the call within which this one is made by its thread; null: it is made by itself.
+  WorkTimes* outer() const { return outer_; }
   /// Any thread.
   void add(WorkKind kind, double begin, double end);
   /// That of a device, made when it is first asked for. For the call's thread.
@@ -100,7 +102,8 @@ class WorkTimes : public std::enable_shared_from_this<WorkTimes> {
   static inline thread_local constinit WorkTimes* current_ = nullptr;
 
   double begin_ = now_seconds();
-  bool is_apart_ = false;
+  uint64_t number_ = 0;
+  WorkTimes* outer_ = nullptr;
   std::mutex mutex_;
   std::vector<WorkSpan> spans_;
   std::vector<Known> on_devices_;

@@ -66,10 +66,10 @@ Result<const AlltoallRunner::Planned*> AlltoallRunner::planned(const AlltoallCal
 
 Status AlltoallRunner::alltoall(const AlltoallCall& call) {
   EPCCL_ASSIGN(const Planned* const known, planned(call));
-  if (call.capture != nullptr) CallTimes::not_to_be_compared();
   const EngineChoice engines = engines_.choose(call.engines, call.block_bytes);
   log_choice(known->text, known->choice, engines);
   const Call run = run_of(*known, call, executor_.next_sequence(), engines.copies);
+  if (call.block_bytes > 0 && call.capture == nullptr) CallTimes::all_wait_for_all(run.sequence);
   if (!engines.engines) return executor_.run(known->plan, run);
   return run_on_engines(run, engines, known->choice,
                         algorithms::Exchange::uniform(cluster_.ranks(), call.block_bytes));
@@ -136,6 +136,7 @@ Status AlltoallRunner::gather_counts(const CallName& name, const std::vector<uin
     counts_in_[peer] = {send_bytes[peer], send_offsets[peer], recv_offsets[peer]};
   counts_in_[ranks] = {std::accumulate(send_bytes.begin(), send_bytes.end(), uint64_t{0}), 0, 0};
   Call exchange{executor_.next_sequence(), counts_in_.data(), counts_out_.data(), name.text, nullptr};
+  CallTimes::all_wait_for_all(exchange.sequence);
   exchange.meaning = name.meaning;
   exchange.behind = behind;
   return executor_.run(counts_plan_, exchange);

@@ -274,8 +274,11 @@ Status Communicator::run_begun(Admission admitted, const std::function<Status()>
   if (admitted.ok()) set_work_timeout(*admitted);
   const EndOfTurn end{order_};
   if (!admitted.ok()) return std::move(admitted).take_status();
-  EPCCL_TRY(do_work(work));
-  return stragglers_.is_due() ? do_work([this] { return stragglers_.say(); }, Measured::no) : Status{};
+  // After a call in which all ranks wait for all, so that all of them come here.
+  const uint64_t comparable = stragglers_.times().comparable();
+  EPCCL_TRY(do_work(work, Kind::call));
+  const bool is_due = stragglers_.is_due() && stragglers_.times().comparable() != comparable;
+  return is_due ? do_work([this] { return stragglers_.say(); }, Kind::comparison) : Status{};
 }
 
 // Nothing of it has moved, so nothing is to be stopped.
@@ -289,23 +292,23 @@ Status Communicator::failed_before_its_turn(Status status) {
 }
 
 // What it throws (memory that it did not get, a thread that did not start) is its failure: its turn must end, and others be told.
-Status Communicator::try_work(const std::function<Status()>& work, Measured measured) {
+Status Communicator::try_work(const std::function<Status()>& work, Kind kind) {
   try {
     CallTimes& times = stragglers_.times();
-    if (!times.is_on() || measured == Measured::no) return work();
+    if (!times.is_on() || kind == Kind::comparison) return work();
     const auto settle = [this] {
       executor_.waiter().moved();
       waiter_.moved();
     };
-    return times.run(work, settle, [this] { return executor_.last_sequence(); });
+    return times.run(work, settle, kind == Kind::call);
   } catch (const std::exception& thrown) {
     return with_or_without_text(
         [&] { return error(Code::system_error, "rank {}: {}", rank(), thrown.what()); });
   }
 }
 
-Status Communicator::do_work(const std::function<Status()>& work, Measured measured) {
-  Status status = try_work(work, measured);
+Status Communicator::do_work(const std::function<Status()>& work, Kind kind) {
+  Status status = try_work(work, kind);
   if (!status.ok()) return fail(std::move(status));
   return status;
 }
@@ -364,7 +367,7 @@ void Communicator::set_work_timeout(double seconds) {
 Status Communicator::run_replayed(const std::function<Status()>& work) {
   EPCCL_ASSIGN(const double timeout, order_.begin_replay());
   set_work_timeout(timeout);
-  Status status = do_work(work);
+  Status status = do_work(work, Kind::replay);
   if (const auto seconds = order_.timeout_of_runner()) set_work_timeout(*seconds);
   order_.end_replay();
   return status;

@@ -157,6 +157,8 @@ class Communicator {
               progress};
     call.meaning = name.meaning;
     call.offload = offloads_rows();
+    // Of several nodes none waits for those that have no rows for it.
+    if (cluster().nodes() == 1) CallTimes::all_wait_for_all(call.sequence);
     return executor_.run(plan, call);
   }
   /// For calls on memory of `device`, which is then this communicator's; made at the first call, if begin() has not.
@@ -201,9 +203,9 @@ class Communicator {
  private:
   Status run_begun(Admission admitted, const std::function<Status()>& work);
   Status failed_before_its_turn(Status status);
-  enum class Measured : uint8_t { if_asked_for, no };
-  Status try_work(const std::function<Status()>& work, Measured measured);
-  Status do_work(const std::function<Status()>& work, Measured measured = Measured::if_asked_for);
+  enum class Kind : uint8_t { call, replay, comparison };
+  Status try_work(const std::function<Status()>& work, Kind kind);
+  Status do_work(const std::function<Status()>& work, Kind kind);
   void interrupt_work(const char* why);
   void set_work_timeout(double seconds);
   void fail_replay(const Status& status) { fail_beside(status, "a replay of a captured call failed"); }

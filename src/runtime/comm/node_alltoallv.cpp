@@ -1,4 +1,5 @@
 #include "runtime/comm/node_alltoallv.hpp"
+#include "runtime/times/call_times.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -155,6 +156,7 @@ Status NodeAlltoallv::run(const std::string& text, const void* input, void* outp
   fit(blocks);
   if (cluster_.ranks() == 1 && !sums_.agree()) keep_all();
   Call call{executor_.next_sequence(), input, output, text, nullptr};
+  CallTimes::all_wait_for_all(call.sequence);
   call.tells = tells_;
   call.hear = &hear_;
   EPCCL_TRY(executor_.run(plan_, call));

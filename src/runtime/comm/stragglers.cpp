@@ -100,16 +100,20 @@ std::vector<std::byte> Stragglers::message() {
   return bytes;
 }
 
-Result<Lateness> Stragglers::compare(double threshold) {
-  CallTimes::not_to_be_compared();
+Status Stragglers::exchange() {
   const std::vector<std::byte> mine = message();
-  const auto ranks = static_cast<size_t>(cluster_.ranks());
-  std::vector<std::byte> all(ranks * mine.size());
-  EPCCL_TRY(tell_all_(mine.data(), mine.size(), all.data()));
+  all_.resize(static_cast<size_t>(cluster_.ranks()) * mine.size());
+  EPCCL_TRY(tell_all_(mine.data(), mine.size(), all_.data()));
   times_.ranks_have_met();
-  std::vector<std::vector<CallRecord>> by_rank(ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const std::byte* const its = all.data() + rank * mine.size();
+  return {};
+}
+
+Result<Lateness> Stragglers::found(double threshold) {
+  const std::vector<std::byte> all = std::exchange(all_, {});
+  std::vector<std::vector<CallRecord>> by_rank(static_cast<size_t>(cluster_.ranks()));
+  const size_t bytes = all.size() / by_rank.size();
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const std::byte* const its = all.data() + rank * bytes;
     Head head;
     std::memcpy(&head, its, sizeof head);
     if (head.is_measuring == 0)
@@ -121,9 +125,19 @@ Result<Lateness> Stragglers::compare(double threshold) {
   return compare_ranks(by_rank, threshold);
 }
 
+Result<Lateness> Stragglers::compare(double threshold) {
+  EPCCL_TRY(exchange());
+  CallTimes::all_wait_for_all(0);  // in the calls that are compared
+  return found(threshold);
+}
+
 Status Stragglers::say() {
-  EPCCL_ASSIGN(const Lateness found, compare(default_threshold));
-  if (rank_ != 0) return {};
+  EPCCL_TRY(exchange());
+  if (rank_ != 0) {
+    all_ = {};
+    return {};
+  }
+  EPCCL_ASSIGN(const Lateness found, this->found(default_threshold));
   const std::vector<std::string> lines = describe(found, cluster_, hosts_);
   for (size_t at = 0; at < std::min(lines.size(), most_lines); ++at)
     log::warn(log::coll, rank_, "straggler: {}", lines[at]);

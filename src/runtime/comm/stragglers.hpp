@@ -59,6 +59,9 @@ class Stragglers {
   /// 2 MiB in all, where ranks are many.
   static size_t most_records(int ranks);
   std::vector<std::byte> message();
+  Status exchange();
+  /// Of what exchange() has brought.
+  Result<Lateness> found(double threshold);
 
   const topology::Cluster& cluster_;
   const std::vector<std::string>& hosts_;
@@ -66,6 +69,7 @@ class Stragglers {
   const uint64_t every_;
   const TellAll tell_all_;
   CallTimes times_;
+  std::vector<std::byte> all_;  // ranks' messages
 };
 
 }  // namespace epccl::runtime

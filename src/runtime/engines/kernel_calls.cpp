@@ -227,6 +227,7 @@ Status KernelCalls::run_plan(const PlannedCall& planned, const CallName& name, C
 }
 
 Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
+  if (!across_nodes()) CallTimes::all_wait_for_all(call.sequence);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   auto peers = caught([&] { return find_peers(call); });
@@ -254,7 +255,6 @@ Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
 Status KernelCalls::capture(const IntoGraph& graph, const RowBuffers& rows, const std::string& text,
                             const Work& work) {
   EPCCL_TRY(monitor_.check_lightly());
-  CallTimes::not_to_be_compared();
   CapturedCalls& captured = *engines_.captures();
   Call call = call_on(rows, text, captured.on());
   // Ranks that disagree about the graph are told.

@@ -89,7 +89,9 @@ double Waiter::begin_idle(For what) {
 
 void Waiter::measured() {
   const double since = std::exchange(measured_since_, 0);
-  if (auto* times = device::WorkTimes::current()) times->add(device::WorkKind::signal, since, now_seconds());
+  const double until = now_seconds();
+  for (auto* times = device::WorkTimes::current(); times != nullptr; times = times->outer())
+    times->add(device::WorkKind::signal, since, until);
 }
 
 Status Waiter::pause(double now) {

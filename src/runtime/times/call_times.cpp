@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/caught.hpp"
 #include "base/clock.hpp"
 
 namespace epccl::runtime {
@@ -35,32 +36,35 @@ std::shared_ptr<WorkTimes> CallTimes::borrow() {
 }
 
 Status CallTimes::run(const std::function<Status()>& work, const std::function<void()>& settle,
-                      const std::function<uint64_t()>& sequence) {
+                      bool in_order) {
   const std::shared_ptr<WorkTimes> times = borrow();
   const WorkTimes::Scope scope(times);
   times->restart();
-  times->set_apart(false);
-  const uint64_t before = sequence();
+  times->set_number(0);
   EPCCL_TRY(work());
   settle();
-  const auto split = times->split();
-  const uint64_t after = sequence();
-  const bool is_comparable = after != before && !times->is_apart();
-  if (is_comparable) comparable_.fetch_add(1, std::memory_order_relaxed);
+  // Also where there is no memory to note it the call is over, and well.
+  Status measured = caught([&] { return end_of_call(times, in_order); });
+  if (measured.ok()) return {};
+  const std::lock_guard lock(mutex_);
+  begin_records();
+  if (failure_.ok()) failure_ = std::move(measured);
+  return {};
+}
+
+Status CallTimes::end_of_call(const std::shared_ptr<WorkTimes>& times, bool in_order) {
+  const uint64_t sequence = in_order ? times->number() : 0;
+  if (sequence != 0) comparable_.fetch_add(1, std::memory_order_relaxed);
+  EPCCL_ASSIGN(const device::TimeSplit split, times->split());
   const std::lock_guard lock(mutex_);
   if (is_on()) spare_.push_back(times);
-  if (!split.ok()) {
-    if (failure_.ok()) failure_ = split.status();
-    begin_records();
-    return {};
-  }
-  note(*times, *split, is_comparable ? after : 0);
+  note(*times, split, sequence);
   if (!sums_up_) return {};
   ++sums_.calls;
-  sums_.seconds.total += split->total;
-  sums_.seconds.kernel += split->kernel;
-  sums_.seconds.copy += split->copy;
-  sums_.seconds.signal += split->signal;
+  sums_.seconds.total += split.total;
+  sums_.seconds.kernel += split.kernel;
+  sums_.seconds.copy += split.copy;
+  sums_.seconds.signal += split.signal;
   return {};
 }
 
@@ -76,7 +80,7 @@ void CallTimes::note(const WorkTimes& times, const device::TimeSplit& split, uin
     return;
   }
   const Interval its = std::exchange(interval_, {});
-  keep({static_cast<uint32_t>(sequence), static_cast<float>(its.between), static_cast<float>(its.own),
+  keep({sequence, static_cast<float>(its.between), static_cast<float>(its.own),
         static_cast<float>(its.waited), static_cast<float>(split.signal)});
 }
 
@@ -110,11 +114,11 @@ void CallTimes::ranks_have_met() {
 }
 
 void CallTimes::begin_now() {
-  if (auto* times = WorkTimes::current()) times->restart();
+  for (auto* times = WorkTimes::current(); times != nullptr; times = times->outer()) times->restart();
 }
 
-void CallTimes::not_to_be_compared() {
-  if (auto* times = WorkTimes::current()) times->set_apart(true);
+void CallTimes::all_wait_for_all(uint64_t sequence) {
+  if (auto* times = WorkTimes::current()) times->set_number(sequence);
 }
 
 }  // namespace epccl::runtime

@@ -34,17 +34,16 @@ class CallTimes {
   /// Sums of what measure() asked for since this was asked last. Error: a call could not be measured (which does not end it).
   Result<Sums> take();
 
-  /// Makes a call on the calling thread, measured. `settle` ends what a wait of its may still count. `sequence`: of the last of its plans
-  /// that was run, or of one before it, where it ran none. Of a call that fails nothing is counted.
-  Status run(const std::function<Status()>& work, const std::function<void()>& settle,
-             const std::function<uint64_t()>& sequence);
+  /// Makes a call on the calling thread, measured. `settle` ends what a wait of its may still count. Of a call that fails nothing is counted.
+  /// `in_order`: all ranks make it between the same others; a replay comes when its stream does.
+  Status run(const std::function<Status()>& work, const std::function<void()>& settle, bool in_order);
   /// What was done so far on this thread was not yet the call, but a wait for its turn.
   static void begin_now();
-  /// Ranks do not wait for each other in the call that is made on this thread, or not all for all: how long this one waits says nothing of
-  /// who came late.
-  static void not_to_be_compared();
+  /// In the call that is made on this thread every rank waits for all: who comes late waits least. `sequence`: by which ranks know it, growing
+  /// from call to call; if it is told several, the last. Of other calls the waits say nothing of who came late.
+  static void all_wait_for_all(uint64_t sequence);
 
-  /// Calls that ranks can compare, since take_records().
+  /// Calls that ranks can compare, since take_records(): equally many on all ranks.
   uint64_t comparable() const { return comparable_.load(std::memory_order_relaxed); }
   std::vector<CallRecord> take_records();
   /// Here all ranks did, so that what they do from now on counts for the next call. Otherwise records begin with the end of a call.
@@ -57,6 +56,7 @@ class CallTimes {
   };
 
   std::shared_ptr<device::WorkTimes> borrow();
+  Status end_of_call(const std::shared_ptr<device::WorkTimes>& times, bool in_order);
   void note(const device::WorkTimes& times, const device::TimeSplit& split, uint64_t sequence);
   void keep(const CallRecord& record);
   void begin_records();

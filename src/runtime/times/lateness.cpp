@@ -7,19 +7,19 @@
 namespace epccl::runtime {
 namespace {
 
-std::vector<uint32_t> calls_of(const std::vector<CallRecord>& records) {
-  std::vector<uint32_t> calls;
+std::vector<uint64_t> calls_of(const std::vector<CallRecord>& records) {
+  std::vector<uint64_t> calls;
   calls.reserve(records.size());
   for (const CallRecord& record : records) calls.push_back(record.sequence);
   return calls;
 }
 
 /// Calls that all ranks have.
-std::vector<uint32_t> common_calls(std::span<const std::vector<CallRecord>> by_rank) {
+std::vector<uint64_t> common_calls(std::span<const std::vector<CallRecord>> by_rank) {
   if (by_rank.empty()) return {};
-  std::vector<uint32_t> common = calls_of(by_rank.front());
+  std::vector<uint64_t> common = calls_of(by_rank.front());
   for (const std::vector<CallRecord>& records : by_rank.subspan(1)) {
-    std::vector<uint32_t> both;
+    std::vector<uint64_t> both;
     std::ranges::set_intersection(common, calls_of(records), std::back_inserter(both));
     common.swap(both);
   }
@@ -47,14 +47,10 @@ void compare_call(const std::vector<double>& waited, Lateness& found) {
   for (size_t rank = 0; rank < waited.size(); ++rank) found.ranks[rank].late += median - waited[rank];
 }
 
-/// What a rank did from before the first of the calls until the end of the last.
-void add_up(const std::vector<CallRecord>& records, const std::vector<uint32_t>& calls, RankLateness& sums) {
-  for (const CallRecord& record : records) {
-    if (record.sequence < calls.front() || record.sequence > calls.back()) continue;
-    sums.between += record.between;
-    sums.own += record.own;
-    sums.waited += record.waited_before + record.waited;
-  }
+void add(const CallRecord& record, RankLateness& sums) {
+  sums.between += record.between;
+  sums.own += record.own;
+  sums.waited += record.waited_before + record.waited;
 }
 
 double excess(const std::vector<RankLateness>& ranks, double RankLateness::*part, const RankLateness& of) {
@@ -76,23 +72,22 @@ LateBy reason(const std::vector<RankLateness>& ranks, const RankLateness& of) {
 Lateness compare_ranks(std::span<const std::vector<CallRecord>> by_rank, double threshold) {
   Lateness found;
   found.ranks.resize(by_rank.size());
-  const std::vector<uint32_t> calls = common_calls(by_rank);
+  const std::vector<uint64_t> calls = common_calls(by_rank);
   found.calls = calls.size();
   if (calls.empty()) return found;
   std::vector<size_t> next(by_rank.size());
   std::vector<double> waited(by_rank.size());
-  for (const uint32_t call : calls) {
+  for (const uint64_t call : calls) {
     for (size_t rank = 0; rank < by_rank.size(); ++rank) {
       while (by_rank[rank][next[rank]].sequence != call) ++next[rank];
-      waited[rank] = by_rank[rank][next[rank]].waited;
+      const CallRecord& record = by_rank[rank][next[rank]];
+      waited[rank] = record.waited;
+      add(record, found.ranks[rank]);
     }
     compare_call(waited, found);
   }
-  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    RankLateness& sums = found.ranks[rank];
-    add_up(by_rank[rank], calls, sums);
-    found.seconds = std::max(found.seconds, sums.between + sums.own + sums.waited);
-  }
+  for (const RankLateness& rank : found.ranks)
+    found.seconds = std::max(found.seconds, rank.between + rank.own + rank.waited);
   for (RankLateness& rank : found.ranks)
     if (rank.late > 0 && rank.late >= threshold * found.seconds) rank.by = reason(found.ranks, rank);
   return found;

@@ -7,7 +7,7 @@
 //   rank 3   ================== ######  ............ |
 //
 // The time of a rank between two ends of calls is what it spends between calls, in calls at work of its own, and in calls waiting for others;
-// the sum is the same for all, since a call ends for none before all have come to it.
+// the sum is about the same for all, since a call in which all wait for all ends for none before all have come to it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace epccl::runtime {
 
 /// One rank's call, and its time since the one before that ranks can compare. Seconds. As ranks send it each other.
 struct CallRecord {
-  uint32_t sequence = 0;  // which call: the same on all ranks, growing
+  uint64_t sequence = 0;  // which call: the same on all ranks, growing
   float between = 0;      // outside of this communicator's calls
   float own = 0;          // in calls, not waiting
   float waited_before =
@@ -43,7 +43,7 @@ struct RankLateness {
 
 struct Lateness {
   uint64_t calls = 0;  // that all ranks have a record of
-  double seconds = 0;  // from before the first to the end of the last
+  double seconds = 0;  // that they took, and what lies before each
   double lost =
       0;  // so much earlier the calls had been over, if who was last in each had come with the median rank
   std::vector<RankLateness> ranks;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <thread>
@@ -92,11 +92,17 @@ TEST_P(Stragglers, AreTheSameToAllRanks) {
     measure(comm);
     make_steps(context, comm, 1);
     const Found found = find(context, comm);
-    const size_t bytes = found.ranks.size() * sizeof(epcclRankTimes_t);
-    std::vector<std::byte> all(bytes * found.ranks.size());
-    ASSERT_EQ(epcclAllGather(found.ranks.data(), all.data(), bytes, epcclInt8, comm, nullptr), epcclSuccess);
+    std::vector<double> told;
+    for (const epcclRankTimes_t& it : found.ranks)
+      told.insert(told.end(), {it.late, it.between, it.own, it.waited, static_cast<double>(it.lastCalls),
+                               static_cast<double>(it.lateBy)});
+    std::vector<double> all(told.size() * found.ranks.size());
+    ASSERT_EQ(epcclAllGather(told.data(), all.data(), told.size(), epcclFloat64, comm, nullptr),
+              epcclSuccess);
     for (size_t rank = 0; rank < found.ranks.size(); ++rank)
-      EXPECT_EQ(std::memcmp(found.ranks.data(), all.data() + rank * bytes, bytes), 0) << "rank " << rank;
+      EXPECT_TRUE(
+          std::equal(told.begin(), told.end(), all.begin() + static_cast<ptrdiff_t>(rank * told.size())))
+          << "rank " << rank;
   });
 }
 
@@ -189,6 +195,48 @@ TEST_P(Stragglers, AreSaidByRank0AfterSoManyCalls) {
               EXPECT_THAT(said, HasSubstr(std::to_string(steps - 1) + " calls: between calls it takes 0."));
               EXPECT_EQ(epcclCommMeasureCalls(comm, 0), epcclSuccess);
             });
+}
+
+// Whatever lies between: the ranks compare after the same call.
+TEST_P(Stragglers, AreComparedAfterCallsOfAllWhateverSomeDoBetween) {
+  run_ranks({GetParam(), {{"EPCCL_STRAGGLERS", "2"}}, {}}, [](const RankContext& context) {
+    const Comm comm(context);
+    std::vector<float> values(count);
+    const auto message = [&](int from, int to) {
+      if (context.rank == from) {
+        EXPECT_EQ(epcclSend(values.data(), count, epcclFloat32, to, comm, nullptr), epcclSuccess);
+      }
+      if (context.rank == to) {
+        EXPECT_EQ(epcclRecv(values.data(), count, epcclFloat32, from, comm, nullptr), epcclSuccess);
+      }
+    };
+    const auto sum = [&](size_t elements) {
+      EXPECT_EQ(epcclAllReduce(values.data(), values.data(), elements, epcclFloat32, epcclSum, comm, nullptr),
+                epcclSuccess)
+          << epcclGetLastError(comm);
+    };
+    for (int round = 0; round < 5; ++round) {
+      exchange(context, comm);
+      message(0, 3);
+      sum(0);
+      message(3, 1);
+      exchange(context, comm);  // here they compare
+      message(1, 2);
+      EXPECT_EQ(epcclBroadcast(values.data(), values.data(), count, epcclFloat32, 2, comm, nullptr),
+                epcclSuccess);
+      sum(count);
+      std::vector<size_t> counts(static_cast<size_t>(context.ranks)), places(counts.size());
+      counts[0] = 1;
+      std::vector<size_t> received(counts.size(), context.rank == 0 ? 1 : 0);
+      for (size_t rank = 0; rank < places.size(); ++rank) places[rank] = rank;
+      std::vector<int> in(places.size()), out(places.size());
+      EXPECT_EQ(epcclAlltoallv(in.data(), counts.data(), places.data(), out.data(), received.data(),
+                               places.data(), epcclInt32, comm, nullptr),
+                epcclSuccess)
+          << epcclGetLastError(comm);  // and here
+      message(2, 0);
+    }
+  });
 }
 
 TEST(StragglersOfFaults, ArgumentsThatCannotBeAreRefused) {

@@ -42,7 +42,7 @@ struct MakerNames {
 };
 
 /// Far above what any step takes; only a hang reaches it.
-inline constexpr double patience_seconds = 50;
+inline constexpr double patience_seconds = 100;
 
 template <typename Maker>
 class Fabric {

@@ -280,7 +280,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"allreduce", "-o", "add"}, "--op add"}, Bad{{"reduce", "-r", "-2"}, "--root -2"},
         Bad{{"reduce", "-r", "1x"}, "--root 1x"}, Bad{{"reduce", "--placement", "up"}, "--placement up"},
         Bad{{"sendrecv", "--placement", "in"}, "never in place"},
-        Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"}, Bad{{"moe"}, "dispatch, combine or moe"},
+        Bad{{"allreduce", "--per-pair", "-b", "8"}, "--per-pair"}, Bad{{"moe"}, "dispatch, combine, moe or links"},
         Bad{{"alltoall", "--budget", "1", "-n", "3"}, "--iters: not with --budget"},
         Bad{{"alltoall", "-J", ""}, "--output_file \"\": want a value"},
         Bad{{"alltoall", "-b", ""}, "--minbytes \"\": want a value"},
