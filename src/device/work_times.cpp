@@ -19,9 +19,25 @@ void move_between(double begin, double end, std::vector<WorkSpan>& spans) {
   for (WorkSpan& span : spans) span = {span.kind, span.begin + later, span.end + later};
 }
 
-}  // namespace
+/// Spans of which each begins behind the end of the one before, as those of one thread do.
+bool are_in_order(const std::vector<WorkSpan>& spans) {
+  const auto overlap = [](const WorkSpan& earlier, const WorkSpan& later) {
+    return later.begin < earlier.end;
+  };
+  return std::ranges::adjacent_find(spans, overlap) == spans.end();
+}
 
-TimeSplit split_of(const std::vector<WorkSpan>& spans, double begin, double end) {
+using Seconds = std::array<double, 3>;  // by kind
+
+Seconds sums_of(const std::vector<WorkSpan>& spans, double begin, double end) {
+  Seconds seconds{};
+  for (const WorkSpan& span : spans)
+    seconds[static_cast<size_t>(span.kind)] +=
+        std::max(std::min(span.end, end) - std::max(span.begin, begin), 0.0);
+  return seconds;
+}
+
+Seconds sweep(const std::vector<WorkSpan>& spans, double begin, double end) {
   struct Edge {
     double at;
     WorkKind kind;
@@ -36,7 +52,7 @@ TimeSplit split_of(const std::vector<WorkSpan>& spans, double begin, double end)
   }
   std::ranges::sort(edges, {}, &Edge::at);
   std::array<int, 3> running{};
-  std::array<double, 3> seconds{};
+  Seconds seconds{};
   double since = begin;
   for (const Edge& edge : edges) {
     const auto first = std::ranges::find_if(running, [](int count) { return count > 0; });
@@ -44,6 +60,13 @@ TimeSplit split_of(const std::vector<WorkSpan>& spans, double begin, double end)
     since = edge.at;
     running[static_cast<size_t>(edge.kind)] += edge.change;
   }
+  return seconds;
+}
+
+}  // namespace
+
+TimeSplit split_of(const std::vector<WorkSpan>& spans, double begin, double end) {
+  const Seconds seconds = are_in_order(spans) ? sums_of(spans, begin, end) : sweep(spans, begin, end);
   return {end - begin, seconds[0], seconds[1], seconds[2]};
 }
 
@@ -61,6 +84,10 @@ void WorkTimes::add(WorkKind kind, double begin, double end) {
 
 Result<TimeSplit> WorkTimes::split() {
   const double end = now_seconds();
+  if (on_devices_.empty()) {
+    const std::lock_guard lock(mutex_);
+    return split_of(spans_, begin_, end);
+  }
   std::vector<WorkSpan> spans;
   for (const Known& known : on_devices_) {
     std::vector<WorkSpan> of_device;
