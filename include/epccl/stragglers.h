@@ -15,8 +15,8 @@
  *   waited    in calls, for other ranks
  *
  * The sum is about the same for all ranks. With EPCCL_STRAGGLERS=1000 and EPCCL_DEBUG=WARN the ranks of every communicator do the same by
- * themselves after each 1000 calls, and rank 0 says who was late: of any program, one of NCCL's too. docs/stragglers.md says what is found,
- * and what is not.
+ * themselves after each 1000 calls, in the turn of the last (an error of theirs is that call's), and rank 0 says who was late: of any
+ * program, one of NCCL's too. docs/stragglers.md says what is found, and what is not.
  */
 #ifndef EPCCL_STRAGGLERS_H_
 #define EPCCL_STRAGGLERS_H_

@@ -16,67 +16,77 @@ namespace {
 
 using What = Finding::What;
 
-template <typename Value>
-double median(const std::vector<Link>& links, Value value) {
-  std::vector<double> values;
-  values.reserve(links.size());
-  for (const Link& link : links) values.push_back(value(link));
+std::vector<double> rates_of(const std::vector<Link>& links) {
+  std::vector<double> rates;
+  for (const Link& link : links) rates.push_back(link.rate);
+  return rates;
+}
+
+double median(std::vector<double> values) {
   return values.empty() ? 0 : summarize(std::move(values)).median;
 }
 
-/// Takes out of `slow` what whole ends explain: those of which every link is slow, if they lead to several others.
+/// By nearest rank.
+double upper_quartile(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[(3 * values.size() + 3) / 4 - 1];
+}
+
+/// Finds the ends that explain slow links: those of which every link is slow, if they lead to several others.
 class Explainer {
  public:
-  Explainer(const std::vector<Link>& links, const std::vector<int>& node_of, std::vector<Link>& slow,
-            std::vector<Finding>& found)
-      : links_(links), node_of_(node_of), slow_(slow), found_(found) {}
+  Explainer(const std::vector<Link>& links, const std::function<bool(const Link&)>& is_slow) : links_(links) {
+    std::ranges::copy_if(links, std::back_inserter(slow_), is_slow);
+    left_ = slow_;
+  }
 
   using End = std::function<int(const Link&)>;
 
   /// `own`: the end in question of a link, a rank or its node; `other`: what it leads to.
-  void explain(What what, const End& own, const End& other) {
-    std::map<int, std::vector<Link>> all, slow;
-    for (const Link& link : links_) all[own(link)].push_back(link);
+  void explain(What what, const End& own, const End& other, std::vector<Finding>& found) {
+    std::map<int, std::vector<Link>> slow;
     for (const Link& link : slow_) slow[own(link)].push_back(link);
     for (const auto& [end, its] : slow) {
+      const auto is_its = [&, end = end](const Link& link) { return own(link) == end; };
       std::set<int> others;
       for (const Link& link : its) others.insert(other(link));
-      if (its.size() < all[end].size() || others.size() < 2) continue;
+      const auto all = static_cast<size_t>(std::ranges::count_if(links_, is_its));
+      if (its.size() < all || others.size() < 2 || std::ranges::none_of(left_, is_its)) continue;
       const bool sends = what == What::node_sends || what == What::rank_sends;
-      found_.push_back({what, sends ? end : -1, sends ? -1 : end,
-                        median(its, [](const Link& link) { return link.rate; })});
-      std::erase_if(slow_, [&, end = end](const Link& link) { return own(link) == end; });
+      found.push_back({what, sends ? end : -1, sends ? -1 : end, median(rates_of(its))});
+      std::erase_if(left_, is_its);
     }
   }
 
-  int node(int rank) const { return node_of_[static_cast<size_t>(rank)]; }
+  /// That no end explains.
+  const std::vector<Link>& left() const { return left_; }
 
  private:
   const std::vector<Link>& links_;
-  const std::vector<int>& node_of_;
-  std::vector<Link>& slow_;
-  std::vector<Finding>& found_;
+  std::vector<Link> slow_, left_;
 };
 
 }  // namespace
 
 Diagnosis diagnose(const std::vector<Link>& links, const std::vector<int>& node_of, double threshold) {
   Diagnosis found;
-  found.median_rate = median(links, [](const Link& link) { return link.rate; });
-  found.median_latency = median(links, [](const Link& link) { return link.latency; });
-  std::vector<Link> slow;
-  std::ranges::copy_if(links, std::back_inserter(slow),
-                       [&](const Link& link) { return link.rate < threshold * found.median_rate; });
-  Explainer explainer(links, node_of, slow, found.slow);
+  found.usual_rate = upper_quartile(rates_of(links));
+  found.median_rate = median(rates_of(links));
+  std::vector<double> latencies;
+  for (const Link& link : links) latencies.push_back(link.latency);
+  found.median_latency = median(std::move(latencies));
+  Explainer explainer(links, [&](const Link& link) { return link.rate < threshold * found.usual_rate; });
+  const auto node = [&](int rank) { return node_of[static_cast<size_t>(rank)]; };
   const auto from = [](const Link& link) { return link.from; };
   const auto to = [](const Link& link) { return link.to; };
-  const auto node_from = [&](const Link& link) { return explainer.node(link.from); };
-  const auto node_to = [&](const Link& link) { return explainer.node(link.to); };
-  explainer.explain(What::node_sends, node_from, node_to);
-  explainer.explain(What::node_receives, node_to, node_from);
-  explainer.explain(What::rank_sends, from, to);
-  explainer.explain(What::rank_receives, to, from);
-  for (const Link& link : slow) found.slow.push_back({What::link, link.from, link.to, link.rate});
+  const auto node_from = [&](const Link& link) { return node(link.from); };
+  const auto node_to = [&](const Link& link) { return node(link.to); };
+  explainer.explain(What::node_sends, node_from, node_to, found.slow);
+  explainer.explain(What::node_receives, node_to, node_from, found.slow);
+  explainer.explain(What::rank_sends, from, to, found.slow);
+  explainer.explain(What::rank_receives, to, from, found.slow);
+  for (const Link& link : explainer.left()) found.slow.push_back({What::link, link.from, link.to, link.rate});
   std::ranges::stable_sort(found.slow, {}, &Finding::rate);
   return found;
 }
@@ -100,8 +110,8 @@ std::string to_string(const Finding& finding, const Diagnosis& diagnosis, const 
     }
     return "?";
   };
-  return fmt::format("{} at {:.3g} GB/s, {:.2f} of the median", who(), finding.rate / 1e9,
-                     finding.rate / diagnosis.median_rate);
+  return fmt::format("{} at {:.3g} GB/s, {:.2f} of what is usual", who(), finding.rate / 1e9,
+                     finding.rate / diagnosis.usual_rate);
 }
 
 }  // namespace epccl::perf::links

@@ -30,15 +30,18 @@ struct Finding {
 };
 
 struct Diagnosis {
-  double median_rate = 0, median_latency = 0;  // of all links
-  std::vector<Finding> slow;                   // the slowest first
+  double usual_rate =
+      0;  // the upper quartile: that of a good link, also where one node of three is slow both ways
+  double median_rate = 0, median_latency = 0;
+  std::vector<Finding> slow;  // the slowest first
 };
 
-/// A link is slow below `threshold` times the median of all. What a node explains is not said of its ranks, and what a rank explains not of
-/// its links. Of a node or rank that is said where it has links to more than one other; of the two ends of a single one nobody knows which it is.
+/// A link is slow below `threshold` times the usual rate. What a node explains is not said of its ranks, and what a rank explains not of its
+/// links. Of a node or rank that is said where all its links one way are slow and lead to more than one other; of the two ends of a
+/// single one nobody knows which it is. Where more than three quarters are slow, that is what is usual.
 Diagnosis diagnose(const std::vector<Link>& links, const std::vector<int>& node_of, double threshold);
 
-/// "rank 3 (node 1) sends at 0.21 GB/s, 0.22 of the median".
+/// "rank 3 (node 1) sends at 0.21 GB/s, 0.22 of what is usual".
 std::string to_string(const Finding& finding, const Diagnosis& diagnosis, const std::vector<int>& node_of);
 
 }  // namespace epccl::perf::links

@@ -50,19 +50,40 @@ class Meter {
  private:
   /// `bytes` from the one who begins, and a word back; the median time of that. To the other it is the time from its answer to its next one.
   Result<double> exchange(int peer, bool begins, uint64_t bytes) {
-    std::vector<double> times;
-    for (int i = -options_.warmup; i < options_.iterations; ++i) {
-      const double start = now_seconds();
-      if (begins) {
-        EPCCL_TRY(send(bytes, peer));
-        EPCCL_TRY(receive(word, peer));
-      } else {
-        EPCCL_TRY(receive(bytes, peer));
-        EPCCL_TRY(send(word, peer));
-      }
-      if (i >= 0) times.push_back(now_seconds() - start);
+    // The first makes the connection, and tells how many of them there is time for: those who wait for all pairs give up after a timeout.
+    const double start = now_seconds();
+    EPCCL_TRY(exchange_once(peer, begins, bytes));
+    EPCCL_ASSIGN(const uint64_t times, agree_on_times(peer, begins, now_seconds() - start));
+    for (uint64_t i = 0; i < std::min<uint64_t>(times, static_cast<uint64_t>(options_.warmup)); ++i)
+      EPCCL_TRY(exchange_once(peer, begins, bytes));
+    std::vector<double> seconds;
+    for (uint64_t i = 0; i < times; ++i) {
+      const double before = now_seconds();
+      EPCCL_TRY(exchange_once(peer, begins, bytes));
+      seconds.push_back(now_seconds() - before);
     }
-    return summarize(std::move(times)).median;
+    return summarize(std::move(seconds)).median;
+  }
+
+  Status exchange_once(int peer, bool begins, uint64_t bytes) {
+    if (begins) {
+      EPCCL_TRY(send(bytes, peer));
+      return receive(word, peer);
+    }
+    EPCCL_TRY(receive(bytes, peer));
+    return send(word, peer);
+  }
+
+  /// As many as were asked for, or as are over in two seconds; one at least. Who begins says so.
+  Result<uint64_t> agree_on_times(int peer, bool begins, double seconds) {
+    constexpr double most_seconds = 2;
+    const double fit =
+        std::clamp(most_seconds / std::max(seconds, 1e-9), 1.0, static_cast<double>(options_.iterations));
+    auto times = static_cast<uint64_t>(fit);
+    const epcclResult_t result = begins ? epcclSend(&times, sizeof times, epcclUint8, peer, comm_, nullptr)
+                                        : epcclRecv(&times, sizeof times, epcclUint8, peer, comm_, nullptr);
+    EPCCL_TRY(api_status(begins ? "epcclSend" : "epcclRecv", result, comm_));
+    return times;
   }
 
   Status send(uint64_t bytes, int peer) {
@@ -127,7 +148,11 @@ struct LinksJob : JobState<Options, RunInfo, Row> {
  private:
   Status measure_groups(Session& session, Meter& meter, Output& output) {
     const std::vector<int> node_of = session.node_of();
-    for (const Group& group : groups_of(options.pairs, node_of)) {
+    const std::vector<Group> groups = groups_of(options.pairs, node_of);
+    if (groups.empty())
+      return error(Code::invalid_argument, "--pairs {}: {} ranks on {} nodes have none",
+                   to_string(options.pairs), node_of.size(), session.nodes());
+    for (const Group& group : groups) {
       std::vector<Link> mine;
       for (const Round& round : group.rounds) EPCCL_TRY(meter.run(round, mine));
       Row row{group.kind, group.rounds.size(), node_of, {}, {}};

@@ -41,6 +41,7 @@ Json number_or_null(int number) {
 
 Json result(const Row& row) {
   Json json = {{"kind", links::to_string(row.kind)},
+               {"usual_rate", row.diagnosis.usual_rate / gigabyte},
                {"median_rate", row.diagnosis.median_rate / gigabyte},
                {"median_latency_us", row.diagnosis.median_latency * us}};
   json["slow"] = Json::array();

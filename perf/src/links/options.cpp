@@ -20,24 +20,27 @@ struct Typed {
 constexpr const char* footer = R"(
 What is measured
   rails: each rank with those of other nodes at its local position, which are whom two-stage collectives send to. nodes: ranks of one
-  node with each other. all: ranks of different nodes, whatever their positions. Each rank has one partner at a time; in a round all
-  pairs measure side by side, and in the next ones with others, as often as it takes for all to have met.
+  node with each other. all: each rank with those of other nodes, whatever their positions. Each rank has one partner at a time; in a round
+  all pairs measure side by side, and share what they have in common (a NIC of several ranks, a node's memory); in the next round they
+  have other partners, until all have met.
 
   latency        half of the time in which 8 bytes go there and back
   rate           a message of --size there and 8 bytes back: size / (that time - latency), one direction at a time, in 1e9 bytes a second
-  Medians over the iterations. A link is slow whose rate is below --threshold times the median of all links of its kind. Where every link
-  out of (into) a rank or a node is slow, and it has several, that is said of it, and not of each link.
+  Medians over the iterations, of which there are fewer where they would take more than two seconds. A link is slow whose rate is below
+  --threshold times what is usual: the upper quartile of all links of its kind. Where every link out of (into) a rank or a node is slow,
+  and they lead to several others, that is said of it, and not of each link. Where more than three quarters are slow nothing is.
 
 JSON
-  nccl-tests' document; `results` has an object for rails, nodes or all: kind, links (from, to, latency_us, rate in GB/s), median_rate,
-  median_latency_us, and slow (what, from, to, rate).
+  nccl-tests' document; `results` has an object for rails, nodes or all: kind, links (from, to: ranks; latency_us, rate in GB/s), median_rate,
+  usual_rate, median_latency_us, and slow (what: node_sends, node_receives, rank_sends, rank_receives or link; from, to: nodes of node_...,
+  else ranks, null where it is all; rate).
 
-Exit status: 0, also where links are slow; 1 where a call failed; 2 for wrong arguments.)";
+Exit status: 0, also where links are slow; 1 where a call failed, or there are no such pairs; 2 for wrong arguments.)";
 
 struct Grammar {
   Typed typed;
   CLI::App app{
-      "Measures the links between pairs of ranks, each by itself, and names those that are slow. Start it on "
+      "Measures the links between pairs of ranks, and names those that are slow. Start it on "
       "every\n"
       "rank: under epccl-run, torchrun, srun or mpirun.",
       "epccl-perf"};
@@ -49,7 +52,8 @@ Grammar::Grammar() {
   app.add_option("-b,--size", typed.size, "Bytes of a message (default 4M)")->option_text("SIZE");
   app.add_option("--pairs", typed.pairs, "rails, nodes, rails,nodes or all (default rails,nodes)")
       ->option_text("WHICH");
-  app.add_option("--threshold", typed.threshold, "Links below so much of the median are slow (default 0.75)")
+  app.add_option("--threshold", typed.threshold,
+                 "Links below so much of what is usual are slow (default 0.75)")
       ->option_text("X");
   app.add_option("-n,--iters", typed.iterations, "Timed iterations of a link (default 20)")->option_text("N");
   app.add_option("-w,--warmup_iters", typed.warmup, "Iterations before them, not timed (default 5)")

@@ -1,4 +1,4 @@
-// The command line of `epccl-perf links`: what each pair of ranks has of the network, or of its node, by itself.
+// The command line of `epccl-perf links`: what each pair of ranks has of the network, or of its node.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline bool is_operation(std::string_view word) {
 struct Options : MeasuringOptions {
   Pairs pairs = Pairs::rails_and_nodes;
   uint64_t bytes = uint64_t{4} << 20;  // of a message
-  double threshold = 0.75;             // of the median: links below are slow
+  double threshold = 0.75;             // of what is usual: links below are slow
 };
 
 /// Everything that must be equal on every rank, as one line.

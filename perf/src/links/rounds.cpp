@@ -35,6 +35,32 @@ std::vector<Round> side_by_side(const std::map<int, std::vector<int>>& members) 
   return all;
 }
 
+/// All ranks of one node with all of another, node by node, in as many shifts as the larger has ranks: of each node as many are busy in each
+/// round, and share what they share.
+std::vector<Round> node_by_node(const std::map<int, std::vector<int>>& nodes) {
+  std::vector<int> numbers;
+  for (const auto& [number, ranks] : nodes) numbers.push_back(number);
+  std::vector<Round> all;
+  for (const Round& meeting : meetings(numbers)) {
+    for (size_t shift = 0, busy = 1; busy > 0; ++shift) {
+      Round round;
+      for (const auto& [one, other] : meeting) {
+        const std::vector<int>&first = nodes.at(one), &second = nodes.at(other);
+        const bool first_is_larger = first.size() > second.size();
+        const std::vector<int>&larger = first_is_larger ? first : second,
+              &smaller = first_is_larger ? second : first;
+        for (size_t i = 0; i < smaller.size() && shift < larger.size(); ++i) {
+          const auto [low, high] = std::minmax(smaller[i], larger[(i + shift) % larger.size()]);
+          round.emplace_back(low, high);
+        }
+      }
+      busy = round.size();
+      if (busy > 0) all.push_back(std::move(round));
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 const char* to_string(Pairs pairs) {
@@ -58,25 +84,16 @@ std::optional<Pairs> parse_pairs(std::string_view text) {
 }
 
 std::vector<Group> groups_of(Pairs pairs, const std::vector<int>& node_of) {
-  std::map<int, std::vector<int>> nodes, rails, everyone;
+  std::map<int, std::vector<int>> nodes, rails;
   for (size_t rank = 0; rank < node_of.size(); ++rank) {
     std::vector<int>& node = nodes[node_of[rank]];
     rails[static_cast<int>(node.size())].push_back(static_cast<int>(rank));
     node.push_back(static_cast<int>(rank));
-    everyone[0].push_back(static_cast<int>(rank));
   }
   std::vector<Group> groups;
   if (pairs == Pairs::rails || pairs == Pairs::rails_and_nodes)
     groups.push_back({Pairs::rails, side_by_side(rails)});
-  if (pairs == Pairs::all) {
-    std::vector<Round> rounds = side_by_side(everyone);
-    for (Round& round : rounds)
-      std::erase_if(round, [&](const auto& pair) {
-        return node_of[static_cast<size_t>(pair.first)] == node_of[static_cast<size_t>(pair.second)];
-      });
-    std::erase_if(rounds, [](const Round& round) { return round.empty(); });
-    groups.push_back({Pairs::all, std::move(rounds)});
-  }
+  if (pairs == Pairs::all) groups.push_back({Pairs::all, node_by_node(nodes)});
   if (pairs == Pairs::nodes || pairs == Pairs::rails_and_nodes)
     groups.push_back({Pairs::nodes, side_by_side(nodes)});
   std::erase_if(groups, [](const Group& group) { return group.rounds.empty(); });

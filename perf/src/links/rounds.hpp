@@ -1,4 +1,4 @@
-// Which ranks measure the link between them at one time: each rank with one other, so that none has two messages to share its link.
+// Which ranks measure the link between them at one time: each rank with one other. What ranks share, a NIC say, they share then, too.
 //
 //   ranks of one rail (or node):  0 1 2 3        rounds: {0-3, 1-2}  {0-2, 3-1}  {0-1, 2-3}
 //   all rails (all nodes) have their rounds side by side, as they have their traffic

@@ -39,17 +39,18 @@ std::string table_header(const RunInfo& info) {
          fmt::format(
              "# nRanks {} nNodes {} memory: {} pairs: {} size: {} warmup iters: {} iters: {} slow: below {} "
              "of "
-             "the median\n",
+             "what is usual\n",
              info.ranks.size(), info.nodes, o.registered ? "registered" : "plain", to_string(o.pairs),
              o.bytes, o.warmup, o.iterations, o.threshold) +
          device_lines(info);
 }
 
 std::string table_row(const Row& row) {
+  const auto rate = [](double value) { return fixed_width(value / gigabyte, 4); };
   std::string text =
-      fmt::format("#\n# {}: {} links in {} rounds, median {} GB/s, {} us\n", to_string(row.kind),
-                  row.links.size(), row.rounds, fixed_width(row.diagnosis.median_rate / gigabyte, 4),
-                  fixed_width(row.diagnosis.median_latency * us, 5));
+      fmt::format("#\n# {}: {} links in {} rounds, usual {} GB/s, median {} GB/s, {} us\n",
+                  to_string(row.kind), row.links.size(), row.rounds, rate(row.diagnosis.usual_rate),
+                  rate(row.diagnosis.median_rate), fixed_width(row.diagnosis.median_latency * us, 5));
   text += line("# ", "rank", "node", "links", "sends", "", "receives", "", "latency", "");
   text += line("# ", "", "", "", "min", "median", "min", "median", "median", "max");
   text += line("# ", "", "", "", "(GB/s)", "(GB/s)", "(GB/s)", "(GB/s)", "(us)", "(us)");

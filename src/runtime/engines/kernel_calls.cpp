@@ -100,6 +100,7 @@ Status KernelCalls::run(const RowBuffers& rows, const std::string& text, CallPro
 }
 
 Status KernelCalls::run_call(const Call& call, const Work& work) {
+  if (!across_nodes()) CallTimes::all_wait_for_all(call.sequence);
   NodeCalls& calls = executor_.calls();
   EPCCL_TRY(calls.begin(call, 0, 0));
   EPCCL_TRY(calls.meet());
@@ -199,6 +200,7 @@ Status KernelCalls::gather(const std::byte* own, std::byte* all, uint64_t bytes,
   call.meaning = name.meaning;
   call.input_bytes = bytes;
   call.output_bytes = bytes * static_cast<uint64_t>(cluster_.ranks());
+  CallTimes::all_wait_for_all(call.sequence);
   const EngineChoice choice = by_cores_ ? EngineChoice::compute_cores("") : EngineChoice::copy_engines("");
   return engines_.run(call, choice, {false, true},
                       [&](const CopyEngines::Reach&, int rank) -> Result<plan::RankPlan> {
@@ -227,7 +229,6 @@ Status KernelCalls::run_plan(const PlannedCall& planned, const CallName& name, C
 }
 
 Status KernelCalls::run_planned(const Call& call, const PlannedCall& planned) {
-  if (!across_nodes()) CallTimes::all_wait_for_all(call.sequence);
   EPCCL_TRY(executor_.calls().begin(call, 0, 0));
   EPCCL_TRY(executor_.calls().meet());
   auto peers = caught([&] { return find_peers(call); });

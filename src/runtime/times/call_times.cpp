@@ -72,7 +72,10 @@ Status CallTimes::end_of_call(const std::shared_ptr<WorkTimes>& times, bool in_o
 void CallTimes::note(const WorkTimes& times, const device::TimeSplit& split, uint64_t sequence) {
   const double begin = times.begin();
   const double end_of_last = std::exchange(end_of_last_, begin + split.total);
-  if (end_of_last == 0 || end_of_last > begin) return;
+  if (end_of_last == 0 || end_of_last > begin) {
+    if (sequence != 0) interval_ = {};
+    return;
+  }
   interval_.between += std::max(begin - end_of_last, 0.0);
   interval_.own += split.total - split.signal;
   if (sequence == 0) {

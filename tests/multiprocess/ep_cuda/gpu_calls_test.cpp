@@ -5,7 +5,7 @@
 
 #include "../api_cuda/gate.hpp"
 #include "device/kernels/launch.hpp"
-#include "epccl/profile.h"
+#include "epccl/stragglers.h"
 #include "static_handle.hpp"
 #include "to_the_next.hpp"
 
@@ -103,6 +103,10 @@ TEST_P(EpOnGpus, TheTimeOfDispatchesIsThatOfKernelsAndOfWaits) {
     epcclCallTimes_t times = EPCCL_CALL_TIMES_INITIALIZER;
     EXPECT_EQ(epcclCommGetCallTimes(comm, &times), epcclSuccess) << epcclGetLastError(comm);
     EXPECT_EQ(times.calls, 3U);
+    epcclStragglers_t found = EPCCL_STRAGGLERS_INITIALIZER;
+    EXPECT_EQ(epcclCommFindStragglers(comm, &found, nullptr), epcclSuccess) << epcclGetLastError(comm);
+    // Between nodes a rank waits for those that have tokens for it.
+    EXPECT_EQ(found.calls, GetParam().size() == 1 ? 2U : 0U) << "the first only says since when";
     const bool has_kernels = !device::kernels::bytes_of(device::kernels::Image::rows).empty();
     EXPECT_GT(has_kernels ? times.kernel : times.copy, 0);
     EXPECT_GE(times.signal, 0);

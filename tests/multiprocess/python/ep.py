@@ -387,5 +387,22 @@ def test_what_is_wrong_is_said(comm):
             expect_error(epccl.InvalidArgument, f"num_experts {experts} is not", lambda: EpGroup(comm, **few_tokens))
 
 
+def test_which_of_its_calls_are_compared(comm):
+    """An update is one in which all ranks wait for all; on one node a dispatch and a combine, too."""
+    problem = Problem(comm, 77)
+    with make_group(comm) as group, group.handle(Layout.FLAT) as handle:
+        handle.update(problem.topk[comm.rank])
+        comm.measure_calls(True)
+        for _ in range(3):
+            handle.update(problem.topk[comm.rank])
+            handle.combine(handle.dispatch(problem.x[comm.rank]))
+        found = comm.find_stragglers()
+        comm.measure_calls(False)
+    sent = np.array([comm.statistics()["messagesSent"]], np.uint64)
+    comm.allreduce(sent, sent)
+    one_node = sent[0] == 0
+    assert found.calls == (8 if one_node else 2), found
+
+
 if __name__ == "__main__":
     main(globals())

@@ -88,6 +88,12 @@ TEST(RoundsOfMany, AreAsFewAsThereCanBe) {
   EXPECT_EQ(groups_of(Pairs::rails, nodes_of(std::vector<int>(7, 4))).front().rounds.size(), 7U);
 }
 
+// Or a NIC that ranks of a node share would be shared by more of them in one round than in another.
+TEST(RoundsOfAll, HaveAllRanksOfEqualNodesBusy) {
+  const std::vector<Group> groups = groups_of(Pairs::all, nodes_of({3, 3, 3, 3}));
+  for (const Round& round : groups.front().rounds) EXPECT_EQ(round.size(), 6U);
+}
+
 TEST(RoundsOfBoth, AreRailsAndThenNodesWithoutThoseOfNone) {
   const auto kinds = [](const std::vector<int>& sizes) {
     std::vector<Pairs> all;
