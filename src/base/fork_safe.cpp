@@ -34,6 +34,9 @@ void LockedToFork::in_parent() {
 }
 
 void LockedToFork::in_child() {
+#if defined(__SANITIZE_THREAD__)
+  in_parent();  // to ThreadSanitizer what is made anew where a locked mutex was is locked
+#endif
   for (LockedToFork* each = locks(); each != nullptr; each = each->next_) each->renew();
 }
 
