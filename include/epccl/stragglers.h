@@ -39,7 +39,7 @@ typedef struct {
   double late;                  /**< how much less it waited than the median rank, call by call; below 0: it came early */
   double between, own, waited;  /**< where its time went */
   unsigned long long lastCalls; /**< so many times it waited least of all ranks */
-  epcclLateness_t lateBy;      
+  epcclLateness_t lateBy;       /**< whether, and why */
 } epcclRankTimes_t;
 
 /** What is known of all. Set up with EPCCL_STRAGGLERS_INITIALIZER; versioned by size. */
