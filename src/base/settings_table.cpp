@@ -21,11 +21,9 @@ const std::vector<Entry>& table() {
        "up. It takes EPCCL_DEBUG=WARN, and a timeout that is longer."},
       {"EPCCL_STRAGGLERS", "0", "integer 0..1000000000", all_ranks,
        "After so many calls that all ranks wait for, a communicator's ranks compare how long each has waited "
-       "in "
-       "them (in the last 1024, if there are more), and rank 0 says at WARN who keeps the others waiting, by "
-       "how "
-       "much, and whether it computes longer or has more to do in the calls (docs/stragglers.md). It takes "
-       "EPCCL_DEBUG=WARN. Calls are measured then, so that EPCCL_CUDA_AHEAD does nothing. 0: never."},
+       "in them (in the last 1024, if there are more), and rank 0 says at WARN who keeps the others waiting, "
+       "by how much, and whether it computes longer or has more to do in the calls (docs/stragglers.md). It "
+       "takes EPCCL_DEBUG=WARN. Calls are measured then, so that EPCCL_CUDA_AHEAD does nothing. 0: never."},
 
       {"EPCCL_DEBUG", "NONE", "NONE|VERSION|WARN|INFO|TRACE", local,
        "What is logged. Nothing is printed unless this asks for it, or, where it is not set, NCCL_DEBUG "

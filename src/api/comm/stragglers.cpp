@@ -62,8 +62,7 @@ Status find_stragglers(epcclComm_t comm, epcclStragglers_t* out, epcclRankTimes_
   told.calls = found.calls;
   told.seconds = found.seconds;
   told.lost = found.lost;
-  told.late = static_cast<int>(std::ranges::count_if(
-      found.ranks, [](const runtime::RankLateness& rank) { return rank.by != LateBy::nothing; }));
+  told.late = static_cast<int>(std::ranges::count_if(found.ranks, &runtime::RankLateness::is_late));
   if (ranks != nullptr)
     std::ranges::transform(found.ranks, ranks,
                            [](const runtime::RankLateness& rank) { return to_public(rank); });

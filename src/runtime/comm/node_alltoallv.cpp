@@ -1,9 +1,10 @@
 #include "runtime/comm/node_alltoallv.hpp"
-#include "runtime/times/call_times.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <span>
+
+#include "runtime/times/call_times.hpp"
 
 namespace epccl::runtime {
 namespace {

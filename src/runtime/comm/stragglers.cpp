@@ -15,29 +15,18 @@ static_assert(std::is_trivially_copyable_v<CallRecord>);
 
 constexpr size_t most_lines = 8;
 
-bool is_late(const RankLateness& rank) {
-  return rank.by != LateBy::nothing;
-}
-
 double share(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
-}
-
-/// As text, with the median of all ranks.
-std::string with_median(const Lateness& found, double RankLateness::*part, double its) {
-  std::vector<double> all;
-  for (const RankLateness& rank : found.ranks) all.push_back(rank.*part);
-  const auto middle = all.begin() + static_cast<ptrdiff_t>((all.size() - 1) / 2);
-  std::ranges::nth_element(all, middle);
-  return fmt::format("{:.3g} s, the median rank {:.3g} s", its, *middle);
 }
 
 std::string cause(const Lateness& found, const RankLateness& rank) {
   switch (rank.by) {
     case LateBy::between_calls:
-      return "between calls it takes " + with_median(found, &RankLateness::between, rank.between);
+      return fmt::format("between calls it takes {:.3g} s, the median rank {:.3g} s", rank.between,
+                         found.median_between);
     case LateBy::own_work:
-      return "its own work in calls takes " + with_median(found, &RankLateness::own, rank.own);
+      return fmt::format("its own work in calls takes {:.3g} s, the median rank {:.3g} s", rank.own,
+                         found.median_own);
     case LateBy::others:
       return "held up by something else than its own work or calls of all ranks";
     case LateBy::nothing:
@@ -67,7 +56,7 @@ std::vector<std::string> describe(const Lateness& found, const topology::Cluster
   for (int node = 0; node < cluster.nodes(); ++node) {
     std::vector<int> late;
     std::ranges::copy_if(cluster.members(node), std::back_inserter(late),
-                         [&](int rank) { return is_late(of(rank)); });
+                         [&](int rank) { return of(rank).is_late(); });
     const std::string where = fmt::format("node {} on {}", node, hosts[static_cast<size_t>(node)]);
     if (late.size() > 1 && late.size() == cluster.members(node).size()) {
       const int most = std::ranges::max(late, {}, [&](int rank) { return of(rank).late; });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <utility>
 
 namespace epccl::runtime {
 namespace {
@@ -53,16 +54,15 @@ void add(const CallRecord& record, RankLateness& sums) {
   sums.waited += record.waited_before + record.waited;
 }
 
-double excess(const std::vector<RankLateness>& ranks, double RankLateness::*part, const RankLateness& of) {
+double median_of(const std::vector<RankLateness>& ranks, double RankLateness::*part) {
   std::vector<double> all;
   for (const RankLateness& rank : ranks) all.push_back(rank.*part);
-  return of.*part - lower_median(std::move(all));
+  return lower_median(std::move(all));
 }
 
 // What explains half of it, or more.
-LateBy reason(const std::vector<RankLateness>& ranks, const RankLateness& of) {
-  const double between = excess(ranks, &RankLateness::between, of),
-               own = excess(ranks, &RankLateness::own, of);
+LateBy reason(const Lateness& found, const RankLateness& of) {
+  const double between = of.between - found.median_between, own = of.own - found.median_own;
   if (std::max(between, own) < of.late / 2) return LateBy::others;
   return between >= own ? LateBy::between_calls : LateBy::own_work;
 }
@@ -88,8 +88,10 @@ Lateness compare_ranks(std::span<const std::vector<CallRecord>> by_rank, double 
   }
   for (const RankLateness& rank : found.ranks)
     found.seconds = std::max(found.seconds, rank.between + rank.own + rank.waited);
+  found.median_between = median_of(found.ranks, &RankLateness::between);
+  found.median_own = median_of(found.ranks, &RankLateness::own);
   for (RankLateness& rank : found.ranks)
-    if (rank.late > 0 && rank.late >= threshold * found.seconds) rank.by = reason(found.ranks, rank);
+    if (rank.late > 0 && rank.late >= threshold * found.seconds) rank.by = reason(found, rank);
   return found;
 }
 

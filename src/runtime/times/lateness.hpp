@@ -39,6 +39,8 @@ struct RankLateness {
   uint64_t last_in = 0;  // calls in which it waited least
   double between = 0, own = 0, waited = 0;
   LateBy by = LateBy::nothing;
+
+  bool is_late() const { return by != LateBy::nothing; }
 };
 
 struct Lateness {
@@ -46,6 +48,7 @@ struct Lateness {
   double seconds = 0;  // that they took, and what lies before each
   double lost =
       0;  // so much earlier the calls had been over, if who was last in each had come with the median rank
+  double median_between = 0, median_own = 0;  // of the ranks
   std::vector<RankLateness> ranks;
 };
 

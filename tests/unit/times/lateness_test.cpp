@@ -34,6 +34,8 @@ TEST(Lateness, IsWhatTheMedianRankWaitsLonger) {
   EXPECT_EQ(found.calls, 10U);
   EXPECT_NEAR(found.seconds, 20, few);
   EXPECT_NEAR(found.lost, 5, few);
+  EXPECT_NEAR(found.median_between, 10, few);
+  EXPECT_NEAR(found.median_own, 2.5, few);
   for (size_t rank = 0; rank < 5; ++rank) {
     const RankLateness& its = found.ranks[rank];
     EXPECT_NEAR(its.late, rank == 3 ? 5 : 0, few);

@@ -18,6 +18,8 @@ Lateness found_on(int ranks) {
   Lateness found;
   found.calls = 100;
   found.seconds = 10;
+  found.median_between = 5;
+  found.median_own = 1;
   found.ranks.resize(static_cast<size_t>(ranks), {.late = 0, .between = 5, .own = 1, .waited = 4});
   return found;
 }
